@@ -1,0 +1,114 @@
+# dslaunch: one Makefile, no recursion.  `make help` lists the targets.  V=1 shows the commands,
+# DEV=1 makes warnings errors, STATIC=1 links dslaunch statically but for libc.
+MAKEFLAGS += --no-builtin-rules
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := all
+SHELL := /bin/bash
+B ?= build
+CC = gcc
+Q = $(if $(V),,@)
+say = $(if $(V),,@printf '  %-4s %s\n' '$(1)' '$(2)')
+
+WARN = -Wall -Wextra -Wshadow -Wundef -Wvla -Wformat=2 -Wcast-qual -Wstrict-prototypes \
+       -Wmissing-prototypes -Wswitch-enum -fno-common $(if $(DEV),-Werror)
+# No contraction and no reassociation: the bits of a run must not depend on the compiler's mood.
+OPT ?= -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math
+CFLAGS_ALL = -std=gnu17 -D_GNU_SOURCE -g $(OPT) $(WARN) $(SAN) -I. -I$(B) -pthread $(CFLAGS)
+CONV = -Wconversion -Wno-sign-conversion
+LD = $(CC) $(SAN) -pthread $(LDFLAGS)
+
+BASE_SRC    := $(wildcard common/base/*.c)
+COMMON_SRC  := $(BASE_SRC) $(wildcard common/spec/*.c common/shape/*.c common/link/*.c)
+KERNEL_SRC  := $(wildcard kernels/cpu/*.c)
+WORKER_SRC  := $(wildcard worker/*.c worker/*/*.c)
+PROTO       := $(wildcard launcher/wire/*.proto)
+PROTO_C     := $(PROTO:%.proto=$(B)/%.pb-c.c)
+LAUNCH_LIB  := $(wildcard launcher/plan/*.c launcher/rdzv/*.c launcher/super/*.c launcher/wire/*.c \
+                 launcher/boot/*.c launcher/control/*.c launcher/watch/*.c)
+CMD_SRC     := $(wildcard launcher/*.c)
+AGENT_SRC   := $(wildcard launcher/agent/*.c)
+
+obj = $(patsubst %.c,$(B)/%.o,$(filter-out $(B)/%,$(1))) $(patsubst $(B)/%.c,$(B)/%.o,$(filter $(B)/%,$(1)))
+no_main = $(filter-out %/main.o,$(1))
+
+COMMON_O  := $(call obj,$(COMMON_SRC))
+KERNEL_O  := $(call obj,$(KERNEL_SRC))
+WORKER_O  := $(call obj,$(WORKER_SRC))
+PROTO_O   := $(call obj,$(PROTO_C))
+LAUNCH_O  := $(call obj,$(LAUNCH_LIB))
+CMD_O     := $(call obj,$(CMD_SRC))
+AGENT_O   := $(call obj,$(AGENT_SRC))
+
+# Libraries.  dsagent and dsworker travel to hosts where nothing is installed: all but libc and
+# libm is linked statically.
+LIBDIR := $(shell $(CC) -print-file-name=libc.so | xargs dirname)
+static = -l:lib$(1).a
+S_YAML = $(call static,yaml)
+S_JANSSON = $(call static,jansson)
+S_XXH = $(call static,xxhash)
+S_CRYPTO = $(call static,crypto)
+S_PROTO = $(call static,protobuf-c)
+S_UV = $(call static,uv_a)
+S_BLAS = $(call static,openblas)
+WORKER_LIBS = $(S_YAML) $(S_JANSSON) $(S_XXH) $(S_CRYPTO) $(S_BLAS) -lm
+AGENT_LIBS = $(S_UV) $(S_YAML) $(S_PROTO) $(S_XXH) $(S_JANSSON) $(S_CRYPTO) -ldl -lrt -lm
+ifdef STATIC
+LAUNCH_LIBS = $(AGENT_LIBS) $(S_YAML)
+else
+LAUNCH_LIBS = -luv -lyaml -lprotobuf-c -ljansson -lcrypto -lxxhash -lm
+endif
+
+PROGRAMS := $(if $(wildcard launcher/main.c),$(B)/dslaunch) $(if $(wildcard launcher/agent/main.c),$(B)/dsagent) \
+            $(if $(wildcard worker/main.c),$(B)/dsworker)
+all: $(PROGRAMS) ## the programs
+
+$(B)/dslaunch: $(CMD_O) $(LAUNCH_O) $(PROTO_O) $(COMMON_O)
+	$(call say,LD,$@)
+	$(Q)$(LD) -o $@ $^ $(LAUNCH_LIBS)
+$(B)/dsagent: $(AGENT_O) $(filter $(B)/launcher/wire/%,$(LAUNCH_O)) $(PROTO_O) $(COMMON_O)
+	$(call say,LD,$@)
+	$(Q)$(LD) -static-libgcc -o $@ $^ $(AGENT_LIBS)
+$(B)/dsworker: $(WORKER_O) $(KERNEL_O) $(COMMON_O)
+	$(call say,LD,$@)
+	$(Q)$(LD) -static-libgcc -o $@ $^ $(WORKER_LIBS)
+
+$(B)/launcher/%.o $(B)/common/%.o: CFLAGS_ALL += $(CONV)
+$(B)/launcher/wire/%.pb-c.o: CFLAGS_ALL += -w
+$(B)/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+$(B)/launcher/wire/%.pb-c.o: $(B)/launcher/wire/%.pb-c.c
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+# Generated headers lie under $(B) at the same path; sources include "launcher/wire/x.pb-c.h".
+$(B)/launcher/wire/%.pb-c.c $(B)/launcher/wire/%.pb-c.h &: launcher/wire/%.proto
+	@mkdir -p $(@D)
+	$(call say,PB,$<)
+	$(Q)protoc-c --c_out=$(B) $<
+$(LAUNCH_O) $(AGENT_O) $(CMD_O): | $(PROTO:%.proto=$(B)/%.pb-c.h)
+.SECONDARY:
+
+# Unit tests: tests/<room>/test_<module>.c is one program, linked with everything it may test.
+UNIT_SRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c)
+UNIT     := $(UNIT_SRC:%.c=$(B)/%)
+TESTLIB_O := $(call no_main,$(LAUNCH_O) $(AGENT_O) $(WORKER_O)) $(KERNEL_O) $(PROTO_O) $(COMMON_O)
+$(B)/libtest.a: $(TESTLIB_O)
+	$(Q)rm -f $@; ar rcs $@ $^
+$(UNIT): $(B)/tests/%: $(B)/tests/%.o $(B)/libtest.a
+	$(call say,LD,$@)
+	$(Q)$(LD) -o $@ $< $(B)/libtest.a -lcmocka $(AGENT_LIBS) $(S_BLAS) -lm
+$(B)/tests/%.o: | $(PROTO:%.proto=$(B)/%.pb-c.h)
+unit: $(UNIT) ## build the unit tests
+
+help: ## this list
+	@sed -n 's/^\([a-z][a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+clean: ## remove the build
+	$(Q)rm -rf $(B)
+fmt: ## format the sources
+	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format -i
+fmt-check:
+	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format --dry-run -Werror
+.PHONY: all unit help clean fmt fmt-check
+
+-include $(shell find $(B) -name '*.d' 2>/dev/null)
