@@ -29,8 +29,9 @@ struct params;
 struct spec;
 struct stage;
 
-/* Negative controls of the parity tests: each plants one classic bug (DSLAUNCH_PLANT=name,
- * builds with -DDS_PLANT only; elsewhere the variable is an error). */
+/* Negative controls of the parity tests: each plants one classic bug.  DSLAUNCH_PLANT names one
+ * in small letters (tied_grad, ...); builds with -DDS_PLANT only, elsewhere the variable is an
+ * error. */
 enum plant {
     PLANT_NONE,
     PLANT_TIED_GRAD,    /* tied-embedding gradient not reduced over stages */
@@ -75,7 +76,8 @@ void *stage_grad_out(struct stage *st);
 int64_t stage_act_elements(const struct stage *st);
 
 /* ids, targets [micro_batch * seq_len]; copied into the slot.  ids are needed on the first
- * stage, targets on the last; the other may be NULL. */
+ * stage, targets on the last; the other may be NULL.  Alone it is a validation step: any slot
+ * that no training micro-batch holds serves, slot 0 between steps. */
 int stage_forward(struct stage *st, uint32_t slot, const int32_t *ids, const int32_t *targets,
                   struct err *e);
 /* After the forward of the same slot.  grads: arena of params->n_elements floats, written `=`.
