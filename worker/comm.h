@@ -9,9 +9,12 @@
  * Order of sums: element i of a reduction is x_0[i] + x_1[i] + ... by rank in the group,
  * always, so results are the same bits on every member and in every run.
  *
- * Every wait has a deadline and looks at the link and at `abort`.  A peer that closed, or a
- * wait that ran out, is ERR_NETWORK and names the rank; the communicator is dead after, and so
- * is the generation.  One thread.
+ * Ranks given to an operation (root, to, from) are indices in the group.
+ *
+ * Every wait has a deadline (timeout_ns since anything moved last) and looks at the link and at
+ * `abort`.  A peer that closed, or a wait that ran out, is ERR_NETWORK and names the world
+ * rank, which also stands in the page's coll_peer; the communicator is dead after, and so is
+ * the generation.  One thread.
  */
 #ifndef DS_WORKER_COMM_H
 #define DS_WORKER_COMM_H
@@ -21,6 +24,7 @@
 #include <stdint.h>
 
 #include "common/base/dtype.h"
+#include "common/base/own.h"
 #include "common/shape/topo.h"
 
 struct comm;
@@ -75,8 +79,16 @@ struct comm {
     enum group_kind kind;
     uint32_t size, rank;   /* members; this one's index */
     const uint32_t *ranks; /* [size] world ranks, ascending; owned by the transport */
-    uint64_t seq;          /* number of the last operation, from 1 */
+    uint64_t seq;          /* number of the last collective, from 1; sends and receives are
+                              numbered per pair */
 };
+
+static inline void comm_free(struct comm *c)
+{
+    if (c)
+        c->ops->free(c);
+}
+OWN(comm);
 
 /* How this process reaches others: one per process and generation, made before the barrier. */
 struct comm_net;
@@ -97,7 +109,9 @@ struct comm_net *comm_net_new(const struct comm_net_params *p, const char **ret_
                               struct err *e);
 /* For tests: tells where `rank` listens, instead of asking the link. */
 int comm_net_peer(struct comm_net *net, uint32_t rank, const char *text, struct err *e);
+/* Its communicators are freed before. */
 void comm_net_free(struct comm_net *net);
+OWN(comm_net);
 
 /* Connections are made lazily, one per pair and group, at the first operation that needs them;
  * each begins with an HMAC-SHA256 challenge both ways over (secret, generation, group, ranks).

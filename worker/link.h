@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/base/own.h"
 #include "common/link/page.h"
 
 struct buf;
@@ -28,6 +29,7 @@ struct link_identity {
 struct link *link_open(struct link_identity *ret, struct err *e);
 struct link *link_open_solo(const char *spec_yaml, struct link_identity *ret, struct err *e);
 void link_free(struct link *l);
+OWN(link);
 
 /* Rendezvous. */
 int link_put(struct link *l, const char *key, const void *val, size_t n, struct err *e);
