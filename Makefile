@@ -13,7 +13,8 @@ WARN = -Wall -Wextra -Wshadow -Wundef -Wvla -Wformat=2 -Wcast-qual -Wstrict-prot
        -Wmissing-prototypes -Wswitch-enum -fno-common $(if $(DEV),-Werror)
 # No contraction and no reassociation: the bits of a run must not depend on the compiler's mood.
 OPT ?= -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math
-CFLAGS_ALL = -std=gnu17 -D_GNU_SOURCE -g $(OPT) $(WARN) $(SAN) -I. -I$(B) -pthread $(CFLAGS)
+VERSION := 0.1.0
+CFLAGS_ALL = -DDS_VERSION='"$(VERSION)"' -std=gnu17 -D_GNU_SOURCE -g $(OPT) $(WARN) $(SAN) -I. -I$(B) -pthread $(CFLAGS)
 CONV = -Wconversion -Wno-sign-conversion
 LD = $(CC) $(SAN) -pthread $(LDFLAGS)
 

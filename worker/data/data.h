@@ -25,13 +25,16 @@ OWN(data);
 
 uint64_t data_windows(const struct data *d);            /* training windows per epoch */
 uint64_t data_validation_windows(const struct data *d); /* 0: no validation */
-/* XXH3-64 of the files' names, sizes and contents: changed data is noticed on resume. */
+/* XXH3-64 of the training files' sizes and of the first and last 64 KiB of each: changed data
+ * is noticed on resume. */
 uint64_t data_digest(const struct data *d);
-/* ids, targets: [seq_len] each.  Returns the number of targets that count. */
-uint32_t data_train(const struct data *d, uint64_t sample, int32_t *ids, int32_t *targets);
-uint32_t data_validation(const struct data *d, uint64_t window, int32_t *ids, int32_t *targets);
+/* ids, targets: [seq_len] each.  ERR_STORAGE if the file changed or cannot be read. */
+int data_train(struct data *d, uint64_t sample, int32_t *ids, int32_t *targets, struct err *e);
+int data_validation(struct data *d, uint64_t window, int32_t *ids, int32_t *targets,
+                    struct err *e);
 /* Targets that count in sample, without reading it. */
 uint32_t data_train_count(const struct data *d, uint64_t sample);
+/* Beyond the last validation window: 0. */
 uint32_t data_validation_count(const struct data *d, uint64_t window);
 /* The file list for people: "12 files, 251 kB, 1969 windows of 128". */
 const char *data_describe(const struct data *d);

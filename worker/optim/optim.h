@@ -1,0 +1,49 @@
+/* optim.h: learning rate, gradient norm and the weight update of one rank.
+ *
+ * The numbers that every rank must agree on to the bit (learning rate, bias corrections, norm,
+ * clip factor) are computed in fp64 with + - * / and sqrt only, in the same order on every
+ * rank.
+ */
+#ifndef DS_OPTIM_OPTIM_H
+#define DS_OPTIM_OPTIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct comm;
+struct dev_stream;
+struct err;
+struct kern;
+struct params;
+struct spec;
+
+/* Of the step with this index (from 0).  Linear warm-up (step + 1) / warmup, then cosine from
+ * peak to min at the last step, or constant. */
+double optim_lr(const struct spec *s, uint64_t step);
+
+/* Global gradient norm: each store's sum of squares in fp64 (kernels.h, KERN_SUMSQ_BLOCK),
+ * replicated and tied ones counted once, gathered over the tensor and pipeline groups (NULL:
+ * size 1) and added in table order.  `local_only` is the planted bug PLANT_LOCAL_CLIP.
+ * Collective. */
+struct optim_norm {
+    const struct spec *spec;
+    const struct params *params;
+    uint32_t tp;
+    struct comm *tensor, *pipeline;
+    bool local_only;
+};
+int optim_grad_norm(const struct optim_norm *o, struct kern *k, const float *grads,
+                    struct dev_stream *stream, double *ret, struct err *e);
+
+/* min(1, clip / (norm + 1e-6)), PyTorch's clip_grad_norm_; 1 if clip is 0. */
+float optim_clip_factor(double clip, double norm);
+
+/* One AdamW step over the rank's arenas; t from 1. */
+struct optim_arenas {
+    float *weights, *grads, *exp_avg, *exp_avg_sq;
+};
+void optim_step(const struct spec *s, const struct params *p, struct kern *k,
+                const struct optim_arenas *a, double lr, uint64_t t, float grad_scale,
+                struct dev_stream *stream);
+
+#endif
