@@ -15,10 +15,9 @@ static double power(double b, uint64_t t)
 }
 
 void optim_step(const struct spec *s, const struct params *p, struct kern *k,
-                const struct optim_arenas *a, double lr, uint64_t t, float grad_scale,
-                struct dev_stream *stream)
+                const struct optim_arenas *a, double lr, uint64_t t,
+                const struct optim_values *v, struct dev_stream *stream)
 {
-    const int32_t skip = 0;
     AUTO_FREE struct adamw_segment *seg = xcalloc(p->n_stores, sizeof *seg);
     for (size_t i = 0; i < p->n_stores; i++) {
         int64_t at = p->stores[i].offset;
@@ -39,7 +38,7 @@ void optim_step(const struct spec *s, const struct params *p, struct kern *k,
                               .weight_decay = s->train.optimizer.weight_decay,
                               .bias1 = 1 - power(s->train.optimizer.beta1, t),
                               .bias2 = 1 - power(s->train.optimizer.beta2, t),
-                              .grad_scale = &grad_scale,
-                              .skip = &skip};
+                              .grad_scale = &v->grad_scale,
+                              .skip = &v->skip};
     k->adamw(k, &args, stream);
 }

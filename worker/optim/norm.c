@@ -1,6 +1,5 @@
 #include <string.h>
 
-#include "common/base/own.h"
 #include "common/shape/params.h"
 #include "common/spec/spec.h"
 #include "kernels/kernels.h"
@@ -24,13 +23,13 @@ static bool counts(const struct optim_norm *o, const struct store *s)
     return true;
 }
 
-/* sums[n] := sums of member 0 + member 1 + ... */
+/* sums[n] := sums of member 0 + member 1 + ...; the rows behind it are used. */
 static int gather_add(struct comm *c, double *sums, size_t n, struct dev_stream *stream,
                       struct err *e)
 {
     if (!c)
         return 0;
-    AUTO_FREE double *all = xcalloc(n * c->size, sizeof *all);
+    double *all = sums + n;
     memcpy(all + (size_t)c->rank * n, sums, n * sizeof *sums);
     if (c->ops->all_gather(c, all + (size_t)c->rank * n, all, n, DT_F64, stream, e) < 0)
         return -1;
@@ -48,7 +47,8 @@ int optim_grad_norm(const struct optim_norm *o, struct kern *k, const float *gra
 {
     const struct params *p = o->params;
     size_t n = p->n_stores_all;
-    AUTO_FREE double *sums = xcalloc(n, sizeof *sums);
+    double *sums = o->sums;
+    memset(sums, 0, n * sizeof *sums);
     for (size_t i = 0; i < p->n_stores; i++) {
         const struct store *s = &p->stores[i];
         struct sumsq_args a = {.n = s->n, .x = grads + s->offset, .sum = &sums[s->index]};

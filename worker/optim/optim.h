@@ -31,6 +31,7 @@ struct optim_norm {
     uint32_t tp;
     struct comm *tensor, *pipeline;
     bool local_only;
+    double *sums; /* MEM_NORM_SUMS: [1 + pipeline * tensor, n_stores_all] */
 };
 int optim_grad_norm(const struct optim_norm *o, struct kern *k, const float *grads,
                     struct dev_stream *stream, double *ret, struct err *e);
@@ -39,11 +40,16 @@ int optim_grad_norm(const struct optim_norm *o, struct kern *k, const float *gra
 float optim_clip_factor(double clip, double norm);
 
 /* One AdamW step over the rank's arenas; t from 1. */
-struct optim_arenas {
+struct optim_arenas { /* params->n_elements floats each, store offsets */
     float *weights, *grads, *exp_avg, *exp_avg_sq;
 };
+/* What AdamW reads on the device, in MEM_STEP_VALUES. */
+struct optim_values {
+    float grad_scale;
+    int32_t skip;
+};
 void optim_step(const struct spec *s, const struct params *p, struct kern *k,
-                const struct optim_arenas *a, double lr, uint64_t t, float grad_scale,
-                struct dev_stream *stream);
+                const struct optim_arenas *a, double lr, uint64_t t,
+                const struct optim_values *v, struct dev_stream *stream);
 
 #endif
