@@ -66,7 +66,7 @@ all: $(PROGRAMS) ## the programs
 $(B)/dslaunch: $(CMD_O) $(LAUNCH_O) $(PROTO_O) $(COMMON_O)
 	$(call say,LD,$@)
 	$(Q)$(LD) -o $@ $^ $(LAUNCH_LIBS)
-$(B)/dsagent: $(AGENT_O) $(filter $(B)/launcher/wire/%,$(LAUNCH_O)) $(PROTO_O) $(COMMON_O)
+$(B)/dsagent: $(AGENT_O) $(filter $(B)/launcher/wire/% $(B)/launcher/boot/paths.o,$(LAUNCH_O)) $(PROTO_O) $(COMMON_O)
 	$(call say,LD,$@)
 	$(Q)$(LD) -static-libgcc -o $@ $^ $(AGENT_LIBS)
 $(B)/dsworker: $(WORKER_O) $(KERNEL_O) $(COMMON_O)
