@@ -71,7 +71,8 @@ int err_wrap(struct err *e, const char *fmt, ...)
     int n = vsnprintf(e->text, sizeof e->text, fmt, ap);
     va_end(ap);
     if (n >= 0 && (size_t)n < sizeof e->text)
-        (void)snprintf(e->text + n, sizeof e->text - (size_t)n, ": %s", old);
+        (void)snprintf(e->text + n, sizeof e->text - (size_t)n, ": %.*s",
+                       (int)(sizeof e->text - (size_t)n), old);
     return -1;
 }
 

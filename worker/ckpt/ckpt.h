@@ -16,6 +16,7 @@
 #ifndef DS_CKPT_CKPT_H
 #define DS_CKPT_CKPT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/own.h"
@@ -56,6 +57,8 @@ OWN(ckpt);
 /* Finds the newest checkpoint all ranks can load and loads it.  Returns 1 if loaded, 0 if there
  * is none (a fresh start), -1 on error (a spec that does not match: ERR_SPEC).  Collective. */
 int ckpt_load(struct ckpt *c, struct ckpt_state *ret, struct err *e);
+/* What was loaded had been saved by another layout (data, tensor, pipeline). */
+bool ckpt_layout_differs(const struct ckpt *c);
 /* Collective.  Fills a free snapshot slot (waits for the agent, if both are in its hands),
  * gathers the manifest on rank 0, tells the agent; does not wait for the disk. */
 int ckpt_snapshot(struct ckpt *c, const struct ckpt_state *s, struct err *e);

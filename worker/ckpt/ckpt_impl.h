@@ -18,9 +18,10 @@ struct ckpt {
     struct ckpt_params p;
     struct boxes *boxes;
     struct ckpt_slot slots[2];
-    uint32_t next; /* slot of the next snapshot */
-    uint64_t last; /* step of the newest snapshot */
-    char *dir;     /* absolute */
+    uint32_t next;     /* slot of the next snapshot */
+    uint64_t last;     /* step of the newest snapshot */
+    bool other_layout; /* of what was loaded */
+    char *dir;         /* absolute */
 };
 
 static inline float *ckpt_arena(const struct ckpt *c, enum ckpt_kind k)

@@ -169,8 +169,7 @@ static int load_tensor(struct ckpt *c, struct manifest *m, struct shard *sh, con
     return 0;
 }
 
-static int same_model(const struct ckpt *c, const struct manifest *m, const char *dir,
-                      struct err *e)
+static int same_model(struct ckpt *c, const struct manifest *m, const char *dir, struct err *e)
 {
     AUTO_BUF struct buf report = BUF(1 << 20), what = BUF(1 << 16);
     const char *text = manifest_spec(m);
@@ -260,4 +259,9 @@ int ckpt_load(struct ckpt *c, struct ckpt_state *ret, struct err *e)
             c->dir, (unsigned long long)list[0].step,
             why.kind ? why.text : "see the other ranks' logs");
     return 0;
+}
+
+bool ckpt_layout_differs(const struct ckpt *c)
+{
+    return c->other_layout;
 }

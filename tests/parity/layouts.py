@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Every layout trains the same model: bit for bit where docs/design.md says so ("Identities"), within its
+tolerances elsewhere, and each tolerance is shown to catch planted bugs.  Prints TAP."""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tools"))
+from gather import Checkpoint, differences, distance, newest
+from runs import GPT2, LLAMA, Space, Tap
+
+tap = Tap()
+space = Space()
+PLANT = os.environ.get("DSLAUNCH_PLANT_BUILD", os.path.join(os.path.dirname(__file__), "../../build/plant"))
+
+
+def state(run):
+    return Checkpoint(newest(run.ckpt))
+
+
+def bitwise(what, a, b):
+    bad = differences(state(a), state(b))
+    same = a.curve("loss") == b.curve("loss") and a.curve("grad_norm") == b.curve("grad_norm")
+    tap.ok(not bad and same, what, f"tensors that differ: {bad[:5]}; curves equal: {same}")
+
+
+def worst(curve, control):
+    return max(abs(x - y) / abs(y) for x, y in zip(curve, control))
+
+
+def gradient_gap(a, b, model):
+    """Largest ||a-b||/||b|| of a first-step gradient (exp_avg after one step is 0.1 of it)."""
+    x, y = state(a), state(b)
+    gap, who = 0, ""
+    for n in y.names():
+        if n.endswith(".exp_avg"):
+            d = distance(x, y, n)
+            if d > gap:
+                gap, who = d, n
+    return gap, who
+
+
+def faults(run, control, one, one_control, model):
+    """The tolerances of docs/design.md that are broken, as text; '' if none is."""
+    out = []
+    for key, upto, limit in (("loss", 20, 1e-5), ("grad_norm", 20, 1e-4), ("loss", 50, 1e-4)):
+        gap = worst(run.curve(key)[:upto], control.curve(key)[:upto])
+        if not gap <= limit:
+            out.append(f"{key} to step {upto}: {gap:.2e} > {limit}")
+    gap, who = gradient_gap(one, one_control, model)
+    if not gap <= 1e-5:
+        out.append(f"gradient of {who}: {gap:.2e}")
+    return "; ".join(out)
+
+
+def identities(model, name):
+    one = space.train(model=model, micro=4)
+    bitwise(f"{name}: two runs of one worker", space.train(model=model, micro=4), one)
+    acc = space.train(model=model)
+    for layout in (dict(pipeline=2), dict(pipeline=4), dict(pipeline=2, schedule="gpipe"),
+                   dict(pipeline=4, schedule="gpipe"), dict(data=8)):
+        bitwise(f"{name}: {layout} = one worker with accumulation 8",
+                space.train(layout, model=model), acc)
+    bitwise(f"{name}: dp2 accumulation 1 = accumulation 2",
+            space.train(dict(data=2), model=model, micro=4), one)
+    both = dict(data=2, pipeline=2, tensor=2)
+    a = space.train(both, model=model)
+    bitwise(f"{name}: two runs of 2x2x2", space.train(both, model=model), a)
+    bitwise(f"{name}: 2x2x2 gpipe = 1f1b", space.train({**both, "schedule": "gpipe"}, model=model), a)
+
+
+def tolerances(model, name):
+    def pair(layout, env=None):
+        return (space.train(layout, model=model, steps=50, env=env),
+                space.train(layout, model=model, steps=1, clip=0, env=env))
+
+    control, one_control = pair({})
+    for layout in (dict(tensor=2), dict(tensor=2, sequence=False), dict(tensor=4),
+                   dict(tensor=4, sequence=False), dict(data=2, pipeline=2, tensor=2)):
+        run, one = pair(layout)
+        bad = faults(run, control, one, one_control, model)
+        gap, who = gradient_gap(one, one_control, model)
+        print(f"# {name} {layout}: loss {worst(run.curve('loss'), control.curve('loss')):.1e} "
+              f"norm {worst(run.curve('grad_norm')[:20], control.curve('grad_norm')[:20]):.1e} "
+              f"gradient {gap:.1e} ({who})", flush=True)
+        tap.ok(not bad, f"{name}: {layout} within tolerance of one worker", bad)
+    return control, one_control, pair
+
+
+def plants(model, name, control, one_control, pair):
+    """Each planted bug must break a tolerance by orders of magnitude."""
+    cases = [("sp-norm-grad", dict(tensor=2)), ("drop-bucket", dict(data=2)),
+             ("micro-loss", dict(data=2)), ("pad-vocab", dict(tensor=2)),
+             ("local-clip", dict(tensor=2))]
+    if model is GPT2:
+        cases.append(("tied-grad", dict(pipeline=2)))
+    env = {"DSLAUNCH_WORKER": os.path.join(PLANT, "dsworker")}
+    run, one = pair(dict(tensor=2), env)
+    tap.ok(not faults(run, control, one, one_control, model), f"{name}: the plant build without a plant is right")
+    for plant, layout in cases:
+        run, one = pair(layout, {**env, "DSLAUNCH_PLANT": plant})
+        bad = faults(run, control, one, one_control, model)
+        print(f"# {name} planted {plant}: {bad}", flush=True)
+        tap.ok(bad != "", f"{name}: planted {plant} is caught")
+
+
+if __name__ == "__main__":
+    for m, n in ((LLAMA, "llama"), (GPT2, "gpt2")):
+        identities(m, n)
+        plants(m, n, *tolerances(m, n))
+    sys.exit(tap.done())
