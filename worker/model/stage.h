@@ -89,7 +89,7 @@ double stage_loss(const struct stage *st, uint32_t slot);
 
 /* Initial weights: integers and + - * / sqrt only, keyed by (seed, logical name, element), so
  * that every layout starts from the same bits. */
-void stage_init_weights(struct stage *st);
+int stage_init_weights(struct stage *st, struct err *e);
 /* `n` numbers of logical tensor `name` from element `first` (init.c), for tests. */
 void init_normal(uint64_t seed, const char *name, double std, int64_t first, int64_t n,
                  float *ret);
