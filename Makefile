@@ -42,7 +42,6 @@ AGENT_O   := $(call obj,$(AGENT_SRC))
 
 # Libraries.  dsagent and dsworker travel to hosts where nothing is installed: all but libc and
 # libm is linked statically.
-LIBDIR := $(shell $(CC) -print-file-name=libc.so | xargs dirname)
 static = -l:lib$(1).a
 S_YAML = $(call static,yaml)
 S_JANSSON = $(call static,jansson)
@@ -102,6 +101,51 @@ $(UNIT): $(B)/tests/%: $(B)/tests/%.o $(B)/libtest.a
 $(B)/tests/%.o: | $(PROTO:%.proto=$(B)/%.pb-c.h)
 unit: $(UNIT) ## build the unit tests
 
+# What the build and the tests need is installed first, by name, where it is missing.
+NEED = contrib/debian/need
+demo: ## install what the build needs, build, run the main job and judge it
+	$(Q)$(NEED) build
+	$(Q)$(MAKE) all
+	$(Q)tests/demo/demo.sh
+
+# One summary over everything: cmocka and bats and our scripts all speak TAP.
+JOBS ?= 2
+PLANT = $(B)/plant
+ASAN = $(B)/asan
+SAN_FLAGS = -fsanitize=address,undefined -fno-sanitize-recover=undefined
+LINT := $(wildcard tests/lint/*.t)
+CLI  := $(wildcard tests/cli/*.bats)
+PROVE = tests/tools/prove.sh
+check: ## install what the tests need and run them all
+	$(Q)$(NEED) test
+	$(Q)$(MAKE) -j$(JOBS) DEV=1 all unit
+	$(Q)$(MAKE) -j$(JOBS) B=$(PLANT) CFLAGS=-DDS_PLANT $(PLANT)/dsworker
+	$(Q)$(MAKE) -j$(JOBS) B=$(ASAN) SAN="$(SAN_FLAGS)" OPT=-O1 all unit
+	$(Q)$(PROVE) $(B) $(LINT) $(UNIT) $(CLI) tests/parity/layouts.py tests/parity/reshard.py \
+	    tests/chaos/kills.py tests/parity/asan.sh $(UNIT:$(B)/%=$(ASAN)/%)
+check-long: ## what does not fit into check: 100 kills, more pairs, the demo and its negative control
+	$(Q)$(NEED) test
+	$(Q)$(MAKE) -j$(JOBS) all
+	$(Q)$(MAKE) -j$(JOBS) B=$(PLANT) CFLAGS=-DDS_PLANT $(PLANT)/dsworker
+	$(Q)DSLAUNCH_KILLS=100 DSLAUNCH_PAIRS=120 $(PROVE) $(B) tests/chaos/kills.py \
+	    tests/parity/reshard.py tests/demo/demo.t
+asan: ## the programs and unit tests under address and undefined-behaviour sanitizers
+	$(Q)$(MAKE) -j$(JOBS) B=$(ASAN) SAN="$(SAN_FLAGS)" OPT=-O1 all unit
+	$(Q)$(PROVE) $(ASAN) $(UNIT:$(B)/%=$(ASAN)/%)
+tidy: ## clang-tidy, and gcc's analyzer on the pure rooms
+	$(Q)clang-tidy --quiet $(COMMON_SRC) $(LAUNCH_LIB) $(CMD_SRC) $(AGENT_SRC) $(WORKER_SRC) $(KERNEL_SRC) -- -std=gnu17 -D_GNU_SOURCE -I. -I$(B) -DDS_VERSION='""'
+	$(Q)for f in $(wildcard common/*/*.c launcher/plan/*.c launcher/rdzv/*.c launcher/super/*.c); do \
+	    $(CC) -std=gnu17 -D_GNU_SOURCE -I. -O1 -fanalyzer -c $$f -o /dev/null || exit 1; done
+PREFIX ?= /usr/local
+install: all ## PREFIX=/usr/local DESTDIR=
+	$(Q)install -d $(DESTDIR)$(PREFIX)/bin
+	$(Q)install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+config: ## what the build found
+	@printf 'version  %s\nCC       %s\n' '$(VERSION)' "$$($(CC) --version | head -1)"
+	@for l in libuv yaml-0.1 libprotobuf-c jansson libcrypto libxxhash; do \
+	    printf '%-16s %s\n' $$l "$$(pkg-config --modversion $$l 2>/dev/null || echo '?')"; done
+	@printf 'nvcc     %s\n' "$$(command -v nvcc || echo 'none: dsworker-cuda is not built')"
+
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 clean: ## remove the build
@@ -110,6 +154,6 @@ fmt: ## format the sources
 	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format -i
 fmt-check:
 	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format --dry-run -Werror
-.PHONY: all unit help clean fmt fmt-check
+.PHONY: all unit demo check check-long asan tidy install config help clean fmt fmt-check
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# prove.sh BUILD TEST...: runs every test (a program that prints TAP, or a .bats file), two at a time,
+# and ends with one plain count.  Skips are counted.
+set -u
+export DSLAUNCH_BUILD
+DSLAUNCH_BUILD=$(realpath "$1")
+export DSLAUNCH_PLANT_BUILD=${DSLAUNCH_PLANT_BUILD:-$DSLAUNCH_BUILD/plant}
+export CMOCKA_MESSAGE_OUTPUT=TAP PYTHONDONTWRITEBYTECODE=1
+shift
+run=$(dirname "$0")/tap-run.sh
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+prove --jobs "${PROVE_JOBS:-2}" --merge --timer --comments --archive "$out" --exec "$run" "$@" 2>&1 |
+    grep -vE '^(All tests successful|Result:)' | grep -vE '^# (ok|not ok)$'
+status=${PIPESTATUS[0]}
+count() { find "$out" -type f ! -name 'meta.yml' -exec cat {} + | grep -cE "$1"; }
+skipped=$(count '^ok [0-9]+.*# [Ss][Kk][Ii][Pp]')
+failed=$(count '^not ok ')
+passed=$(($(count '^ok [0-9]+') - skipped))
+[ "$status" = 0 ] || [ "$failed" != 0 ] || failed=1
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
