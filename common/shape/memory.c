@@ -94,13 +94,14 @@ struct mem_dims mem_dims_of(const struct spec *s, const struct params *p)
     return d;
 }
 
-/* What prepare of the ops may ask for at these sizes: a ceiling that a back end is held to, not
- * its own formula. */
-static int64_t kern_scratch(const struct mem_dims *d)
+/* What prepare of the ops may ask for at these sizes: a ceiling that a back end is held to at
+ * stage_new, not its own formula.  Attention keeps some [seq_len, head_dim] of one head,
+ * padded; sums over rows some of a row; the rest is tiles. */
+static int64_t kern_scratch(const struct mem_dims *d, int64_t seq_len)
 {
-    int64_t widest = d->hidden > d->up_cols ? d->hidden : d->up_cols;
-    int64_t elements = 4 * d->rows * (d->heads + 1) + 64 * (widest + d->qkv_cols);
-    return ((int64_t)1 << 20) + elements * (int64_t)sizeof(double);
+    int64_t attention = 10 * (seq_len + 64) * (d->head_dim + 16);
+    int64_t sums = d->vocab + 4 * (d->rows + d->hidden + d->qkv_cols + d->up_cols);
+    return ((int64_t)1 << 20) + (attention + sums) * (int64_t)sizeof(float);
 }
 
 /* Bytes of a buffer, 0 if this rank has none. */
@@ -171,7 +172,7 @@ static int64_t bytes_of(enum mem_id id, const struct mem_dims *d, const struct s
     case MEM_NORM_GRADS:
         return d->norm_grads * f32;
     case MEM_KERN_SCRATCH:
-        return kern_scratch(d);
+        return kern_scratch(d, s->train.seq_len);
     case MEM_ID_COUNT:
         break;
     }
