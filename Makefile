@@ -92,7 +92,8 @@ $(LAUNCH_O) $(AGENT_O) $(CMD_O): | $(PROTO:%.proto=$(B)/%.pb-c.h)
 # Unit tests: tests/<room>/test_<module>.c is one program, linked with everything it may test.
 UNIT_SRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c)
 UNIT     := $(UNIT_SRC:%.c=$(B)/%)
-TESTLIB_O := $(call no_main,$(LAUNCH_O) $(AGENT_O) $(WORKER_O)) $(KERNEL_O) $(PROTO_O) $(COMMON_O)
+TESTHELP_O := $(call obj,$(filter-out $(UNIT_SRC),$(wildcard tests/unit/*.c tests/kernels/*.c)))
+TESTLIB_O := $(call no_main,$(LAUNCH_O) $(AGENT_O) $(WORKER_O)) $(KERNEL_O) $(PROTO_O) $(COMMON_O) $(TESTHELP_O)
 $(B)/libtest.a: $(TESTLIB_O)
 	$(Q)rm -f $@; ar rcs $@ $^
 $(UNIT): $(B)/tests/%: $(B)/tests/%.o $(B)/libtest.a
