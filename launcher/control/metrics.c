@@ -1,0 +1,87 @@
+#include "launcher/control/metrics.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/own.h"
+#include "common/link/linkline.h"
+
+/* What of a step people are shown. */
+static const struct {
+    const char *key;
+    size_t offset;
+} shown[] = {
+    {"loss", offsetof(struct metrics, loss)},
+    {"validation_loss", offsetof(struct metrics, validation_loss)},
+    {"grad_norm", offsetof(struct metrics, grad_norm)},
+    {"lr", offsetof(struct metrics, lr)},
+    {"tokens_per_s", offsetof(struct metrics, tokens_per_s)},
+    {"step_ms", offsetof(struct metrics, step_ms)},
+};
+
+static void take(struct metrics *m, json_t *o)
+{
+    m->step = (uint64_t)json_integer_value(json_object_get(o, "step"));
+    m->generation = (uint32_t)json_integer_value(json_object_get(o, "generation"));
+    for (size_t i = 0; i < sizeof(shown) / sizeof(shown[0]); i++) {
+        json_t *v = json_object_get(o, shown[i].key);
+        double d = json_is_number(v) ? json_number_value(v) : NAN;
+        memcpy((char *)m + shown[i].offset, &d, sizeof(d));
+    }
+}
+
+static json_t *number(const char *s)
+{
+    char *end;
+    if (*s && strspn(s, "-0123456789") == strlen(s)) {
+        long long v = strtoll(s, &end, 10);
+        return *end ? NULL : json_integer(v);
+    }
+    double d = strtod(s, &end);
+    if (end == s || *end)
+        return NULL;
+    return isfinite(d) ? json_real(d) : json_null();
+}
+
+int metrics_from_line(const struct link_line *l, uint32_t generation, struct metrics *ret,
+                      struct buf *json, struct err *e)
+{
+    uint64_t step;
+    if (link_line_u64(l, "step", &step, e) < 0)
+        return -1;
+    json_t *o =
+        json_pack("{s:I, s:I}", "step", (json_int_t)step, "generation", (json_int_t)generation);
+    for (size_t i = 0; i < l->n; i++) {
+        if (strcmp(l->pairs[i].key, "step") == 0)
+            continue;
+        json_t *v = number(l->pairs[i].value);
+        if (!v) {
+            json_decref(o);
+            return err_set(e, ERR_PROTOCOL, "metrics: %s=%s is no number", l->pairs[i].key,
+                           l->pairs[i].value);
+        }
+        json_object_set_new(o, l->pairs[i].key, v);
+    }
+    AUTO_FREE char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    take(ret, o);
+    json_decref(o);
+    return buf_puts(json, text ? text : "{}");
+}
+
+int metrics_from_json(const char *text, struct metrics *ret, struct err *e)
+{
+    json_error_t je;
+    json_t *o = json_loads(text, 0, &je);
+    if (!json_is_object(o)) {
+        json_decref(o);
+        return err_set(e, ERR_PROTOCOL, "metrics: %s", je.text);
+    }
+    take(ret, o);
+    json_decref(o);
+    return 0;
+}
