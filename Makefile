@@ -25,7 +25,8 @@ WORKER_SRC  := $(wildcard worker/*.c worker/*/*.c)
 PROTO       := $(wildcard launcher/wire/*.proto)
 PROTO_C     := $(PROTO:%.proto=$(B)/%.pb-c.c)
 LAUNCH_LIB  := $(wildcard launcher/plan/*.c launcher/rdzv/*.c launcher/super/*.c launcher/wire/*.c \
-                 launcher/boot/*.c launcher/control/*.c launcher/watch/*.c)
+                 launcher/boot/*.c launcher/record/*.c \
+                 launcher/control/*.c launcher/watch/*.c)
 CMD_SRC     := $(wildcard launcher/*.c)
 AGENT_SRC   := $(wildcard launcher/agent/*.c)
 

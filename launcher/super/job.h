@@ -118,6 +118,10 @@ struct job_params {
     int64_t connect_ns, launch_ns, grace_ns;
     struct restart_policy restart;
     uint32_t first_generation; /* >= 1; larger than any the journal knows */
+    /* Restarts that an earlier controller of this run granted: ascending, on the clock of
+     * `now_ns` (they may lie before its zero); copied.  They count as this job's own. */
+    const int64_t *restarted_ns;
+    uint32_t n_restarted;
 };
 
 struct job *job_new(const struct job_params *p, job_order_fn *order, void *ctx);
@@ -127,7 +131,8 @@ OWN(job);
 int job_event(struct job *j, const struct job_event *ev, int64_t now_ns, struct err *e);
 enum job_state job_state(const struct job *j);
 uint32_t job_generation(const struct job *j);
-uint32_t job_restarts(const struct job *j);
+uint32_t job_restarts(const struct job *j); /* granted, in all */
+uint32_t job_restarts_left(const struct job *j, int64_t now_ns);
 int64_t job_deadline(const struct job *j); /* INT64_MAX: none */
 
 const char *job_state_name(enum job_state s);

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "common/base/buf.h"
-#include "launcher/control/metrics.h"
-#include "launcher/control/utf8.h"
+#include "launcher/record/metrics.h"
+#include "launcher/record/utf8.h"
 
 enum { BAR_MAX = 30, BAR_MIN = 6, LINE_MAX_BYTES = 1024 };
 static const double smoothing = 0.1; /* weight of the newest step in the ETA's step time */

@@ -13,7 +13,7 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/io.h"
-#include "launcher/control/journal.h"
+#include "launcher/record/journal.h"
 
 static char dir[] = "/tmp/dslaunch-test-journal-XXXXXX";
 static char path[128];

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/base/buf.h"
-#include "launcher/control/metrics.h"
+#include "launcher/record/metrics.h"
 #include "launcher/watch/progress.h"
 
 static struct metrics step(uint64_t n)

@@ -1,13 +1,17 @@
-#include "launcher/control/metrics.h"
+#include "launcher/record/metrics.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
+#include "common/base/io.h"
 #include "common/base/own.h"
 #include "common/link/linkline.h"
 
@@ -83,5 +87,41 @@ int metrics_from_json(const char *text, struct metrics *ret, struct err *e)
     }
     take(ret, o);
     json_decref(o);
+    return 0;
+}
+
+int metrics_last(const char *path, struct metrics *ret, struct err *e)
+{
+    struct metrics last = {.loss = NAN,
+                           .validation_loss = NAN,
+                           .grad_norm = NAN,
+                           .lr = NAN,
+                           .tokens_per_s = NAN,
+                           .step_ms = NAN};
+    struct stat st;
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) {
+        *ret = last;
+        return 0;
+    }
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_sys_kind(e, ERR_STORAGE, "%s", path);
+    size_t n = st.st_size < METRICS_TAIL_BYTES ? (size_t)st.st_size : METRICS_TAIL_BYTES;
+    AUTO_FREE char *text = xmalloc(n + 1);
+    if (io_pread_full(fd, text, n, st.st_size - (off_t)n, e) < 0)
+        return err_wrap(e, "%s", path);
+    text[n] = 0;
+    for (char *p = text, *nl; (nl = strchr(p, '\n')); p = nl + 1) {
+        struct metrics m;
+        *nl = 0;
+        if (metrics_from_json(p, &m, NULL) < 0)
+            continue; /* the first line may be cut */
+        double validation =
+            isnan(m.validation_loss) ? last.validation_loss : m.validation_loss;
+        if (!isnan(m.loss))
+            last = m;
+        last.validation_loss = validation;
+    }
+    *ret = last;
     return 0;
 }

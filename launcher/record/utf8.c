@@ -1,4 +1,4 @@
-#include "launcher/control/utf8.h"
+#include "launcher/record/utf8.h"
 
 #include <stdint.h>
 

@@ -9,8 +9,8 @@
  * A file holds all runs of a job: `started` opens one, `ended` closes it.  journal_read folds
  * the file into the state of the last run; the generation number goes on over runs.
  */
-#ifndef DS_CONTROL_JOURNAL_H
-#define DS_CONTROL_JOURNAL_H
+#ifndef DS_RECORD_JOURNAL_H
+#define DS_RECORD_JOURNAL_H
 
 #include <stdbool.h>
 #include <stdint.h>

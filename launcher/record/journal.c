@@ -1,6 +1,6 @@
 /* journal.c: append and fold.  The writers and the table of readers stand side by side, so that
  * a field's name is never spelled in a third place. */
-#include "launcher/control/journal.h"
+#include "launcher/record/journal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,8 +5,8 @@
  * which JSON cannot say, are null.  `struct metrics` holds what people are shown; a number that
  * is missing is NAN.
  */
-#ifndef DS_CONTROL_METRICS_H
-#define DS_CONTROL_METRICS_H
+#ifndef DS_RECORD_METRICS_H
+#define DS_RECORD_METRICS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,5 +29,10 @@ int metrics_from_line(const struct link_line *l, uint32_t generation, struct met
                       struct buf *json, struct err *e);
 /* Back from the JSON text. */
 int metrics_from_json(const char *text, struct metrics *ret, struct err *e);
+
+/* The newest step of metrics.jsonl (looking at no more than its last METRICS_TAIL_BYTES), and
+ * the newest validation loss there.  No file or no step: step 0, all numbers NAN. */
+enum { METRICS_TAIL_BYTES = 256 << 10 };
+int metrics_last(const char *path, struct metrics *ret, struct err *e);
 
 #endif

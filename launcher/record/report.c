@@ -1,4 +1,4 @@
-#include "launcher/control/report.h"
+#include "launcher/record/report.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 #include "common/base/own.h"
 #include "common/link/page.h"
 #include "common/shape/topo.h"
-#include "launcher/control/utf8.h"
+#include "launcher/record/utf8.h"
 #include "launcher/super/health.h"
 
 static bool has_rank(const struct failure *f)
@@ -51,20 +51,34 @@ static const char *exit_words(int code)
 
 static void what_happened(const struct failure *f, struct buf *out)
 {
-    if (strcmp(f->cause, "exit") == 0) {
-        const char *words = exit_words(f->exit_code);
+    const char *words = exit_words(f->exit_code), *name;
+    switch (f->cause) {
+    case CAUSE_EXIT:
         (void)buf_printf(out, "exited with code %d", f->exit_code);
         if (words)
             (void)buf_printf(out, " (%s)", words);
-    } else if (strcmp(f->cause, "signal") == 0) {
-        const char *name = sigabbrev_np(-f->exit_code);
+        return;
+    case CAUSE_SIGNAL:
+        name = sigabbrev_np(-f->exit_code);
         (void)buf_printf(out, "was killed by signal %d (SIG%s)", -f->exit_code,
                          name ? name : "?");
-    } else if (strcmp(f->cause, "hang") == 0) {
+        return;
+    case CAUSE_HANG:
         (void)buf_printf(out, "made no progress for %.1f s",
                          (double)f->silent_ns / (double)NS_PER_S);
-    } else {
-        (void)buf_printf(out, "%s", f->cause);
+        return;
+    case CAUSE_NODE_LOST:
+        (void)buf_puts(out, "was lost");
+        return;
+    case CAUSE_PROTOCOL:
+        (void)buf_puts(out, "broke the link protocol");
+        return;
+    case CAUSE_START_TIMEOUT:
+        (void)buf_puts(out, "did not start in time");
+        return;
+    case CAUSE_BOOT:
+        (void)buf_puts(out, "could not be started");
+        return;
     }
 }
 
@@ -227,13 +241,13 @@ void report_json(const struct failure *f, struct buf *out)
     report_headline(f, &head);
     json_t *o = json_pack("{s:s, s:I, s:s, s:s, s:s, s:b, s:I}", "job", f->job, "generation",
                           (json_int_t)f->generation, "headline", buf_str(&head), "cause",
-                          f->cause, "rule", f->rule, "restarts", (int)f->restarts,
+                          job_cause_name(f->cause), "rule", f->rule, "restarts", (int)f->restarts,
                           "restarts_left", (json_int_t)f->restarts_left);
     if (has_rank(f)) {
         json_object_set_new(o, "rank", json_integer(f->rank));
-        if (f->exit_code < 0)
+        if (f->cause == CAUSE_SIGNAL)
             json_object_set_new(o, "signal", json_integer(-f->exit_code));
-        else
+        else if (f->cause == CAUSE_EXIT)
             json_object_set_new(o, "exit_code", json_integer(f->exit_code));
     }
     if (f->node != UINT32_MAX)

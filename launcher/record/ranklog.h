@@ -4,8 +4,8 @@
  * they are acknowledged, so a stretch may come twice, and again after the controller was
  * replaced.  A file's length is the position: nothing else is remembered.
  */
-#ifndef DS_CONTROL_RANKLOG_H
-#define DS_CONTROL_RANKLOG_H
+#ifndef DS_RECORD_RANKLOG_H
+#define DS_RECORD_RANKLOG_H
 
 #include <stddef.h>
 #include <stdint.h>

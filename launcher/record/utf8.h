@@ -1,6 +1,6 @@
 /* utf8.h: bytes that a worker or a peer wrote, made fit for JSON and for a terminal. */
-#ifndef DS_CONTROL_UTF8_H
-#define DS_CONTROL_UTF8_H
+#ifndef DS_RECORD_UTF8_H
+#define DS_RECORD_UTF8_H
 
 #include <stddef.h>
 

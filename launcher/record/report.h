@@ -4,11 +4,13 @@
  * text that ends up on the screen.  The first failure that is not a victim's is the culprit;
  * the victims (exit 94: a peer was lost) are only listed.
  */
-#ifndef DS_CONTROL_REPORT_H
-#define DS_CONTROL_REPORT_H
+#ifndef DS_RECORD_REPORT_H
+#define DS_RECORD_REPORT_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "launcher/super/job.h"
 
 struct buf;
 struct health_page;
@@ -18,7 +20,7 @@ enum { REPORT_LOG_LINES = 50, REPORT_SCREEN_LINES = 12 };
 struct failure { /* all pointers are borrowed */
     const char *job;
     uint32_t generation;
-    const char *cause;              /* job_cause_name */
+    enum job_cause cause;
     uint32_t rank;                  /* UINT32_MAX: a node failed, no rank */
     uint32_t node;                  /* UINT32_MAX: unknown */
     const char *host, *device;      /* NULL: unknown */

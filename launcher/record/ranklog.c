@@ -1,4 +1,4 @@
-#include "launcher/control/ranklog.h"
+#include "launcher/record/ranklog.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,0 +1,33 @@
+/* jobdir.h: the folder of one job's state, by names, and how it is found, made and put aside.
+ *
+ * Old state is moved, never deleted: --fresh makes `<dir>.old-1`, `.old-2`, ... beside the
+ * folder.  (A job's name has no dot, so these are no jobs.)
+ */
+#ifndef DS_RECORD_JOBDIR_H
+#define DS_RECORD_JOBDIR_H
+
+#include "common/base/own.h"
+
+struct err;
+
+struct jobdir {
+    char *name; /* of the job */
+    char *dir;
+    char *lock, *spec, *journal, *metrics, *logs, *failure, *log;
+};
+
+/* Names only.  kind ERR_USAGE: not a job's name. */
+struct jobdir *jobdir_new(const char *job, struct err *e);
+void jobdir_free(struct jobdir *d);
+OWN(jobdir);
+
+int jobdir_make(const struct jobdir *d, struct err *e);
+/* Moves all but the lock to `<dir>.old-N`, and the checkpoints step-* of `checkpoint_dir` to
+ * `<checkpoint_dir>.old-N`.  Nothing is moved that is not there. */
+int jobdir_put_aside(const struct jobdir *d, const char *checkpoint_dir, struct err *e);
+
+/* The job a command without JOB means: the only live one, else the one with the newest journal.
+ * kind ERR_USAGE: several live ones (named), or none at all. */
+struct jobdir *jobdir_find(const char *job_or_null, struct err *e);
+
+#endif
