@@ -16,13 +16,13 @@ int plant_get(enum plant *ret, struct err *e)
 #ifdef DS_PLANT
     static const char *const names[PLANT_COUNT] = {
         [PLANT_NONE] = "none",
-        [PLANT_TIED_GRAD] = "tied_grad",
-        [PLANT_SP_NORM_GRAD] = "sp_norm_grad",
-        [PLANT_DROP_BUCKET] = "drop_bucket",
-        [PLANT_MICRO_LOSS] = "micro_loss",
-        [PLANT_PAD_VOCAB] = "pad_vocab",
-        [PLANT_LOCAL_CLIP] = "local_clip",
-        [PLANT_NO_ATTENTION] = "no_attention",
+        [PLANT_TIED_GRAD] = "tied-grad",
+        [PLANT_SP_NORM_GRAD] = "sp-norm-grad",
+        [PLANT_DROP_BUCKET] = "drop-bucket",
+        [PLANT_MICRO_LOSS] = "micro-loss",
+        [PLANT_PAD_VOCAB] = "pad-vocab",
+        [PLANT_LOCAL_CLIP] = "local-clip",
+        [PLANT_NO_ATTENTION] = "no-attention",
     };
     for (int i = 0; i < PLANT_COUNT; i++) {
         if (!strcmp(s, names[i])) {

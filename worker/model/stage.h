@@ -30,8 +30,8 @@ struct spec;
 struct stage;
 
 /* Negative controls of the parity tests: each plants one classic bug.  DSLAUNCH_PLANT names one
- * in small letters (tied_grad, ...); builds with -DDS_PLANT only, elsewhere the variable is an
- * error. */
+ * in small letters with hyphens (tied-grad, ...); builds with -DDS_PLANT only, elsewhere the
+ * variable is an error. */
 enum plant {
     PLANT_NONE,
     PLANT_TIED_GRAD,    /* tied-embedding gradient not reduced over stages */
