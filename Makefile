@@ -14,7 +14,7 @@ WARN = -Wall -Wextra -Wshadow -Wundef -Wvla -Wformat=2 -Wcast-qual -Wstrict-prot
 # No contraction and no reassociation: the bits of a run must not depend on the compiler's mood.
 OPT ?= -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math
 VERSION := 0.1.0
-CFLAGS_ALL = -DDS_VERSION='"$(VERSION)"' -std=gnu17 -D_GNU_SOURCE -g $(OPT) $(WARN) $(SAN) -I. -I$(B) -pthread $(CFLAGS)
+CFLAGS_ALL = -DDS_VERSION='"$(VERSION)"' -std=gnu17 -D_GNU_SOURCE -g $(OPT) $(WARN) $(SAN) -I. -I$(B) -pthread $(EXTRA) $(CFLAGS)
 CONV = -Wconversion -Wno-sign-conversion
 LD = $(CC) $(SAN) -pthread $(LDFLAGS)
 
@@ -121,14 +121,14 @@ PROVE = tests/tools/prove.sh
 check: ## install what the tests need and run them all
 	$(Q)$(NEED) test
 	$(Q)$(MAKE) -j$(JOBS) DEV=1 all unit
-	$(Q)$(MAKE) -j$(JOBS) B=$(PLANT) CFLAGS=-DDS_PLANT $(PLANT)/dsworker
+	$(Q)$(MAKE) -j$(JOBS) B=$(PLANT) EXTRA=-DDS_PLANT $(PLANT)/dsworker
 	$(Q)$(MAKE) -j$(JOBS) B=$(ASAN) SAN="$(SAN_FLAGS)" OPT=-O1 all unit
 	$(Q)$(PROVE) $(B) $(LINT) $(UNIT) $(CLI) tests/parity/layouts.py tests/parity/reshard.py \
 	    tests/chaos/kills.py tests/parity/asan.sh $(UNIT:$(B)/%=$(ASAN)/%)
 check-long: ## what does not fit into check: 100 kills, more pairs, the demo and its negative control
 	$(Q)$(NEED) test
 	$(Q)$(MAKE) -j$(JOBS) all
-	$(Q)$(MAKE) -j$(JOBS) B=$(PLANT) CFLAGS=-DDS_PLANT $(PLANT)/dsworker
+	$(Q)$(MAKE) -j$(JOBS) B=$(PLANT) EXTRA=-DDS_PLANT $(PLANT)/dsworker
 	$(Q)DSLAUNCH_KILLS=100 DSLAUNCH_PAIRS=120 $(PROVE) $(B) tests/chaos/kills.py \
 	    tests/parity/reshard.py tests/demo/demo.t
 asan: ## the programs and unit tests under address and undefined-behaviour sanitizers
