@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# shellcheck over our scripts, and clang-format over our sources.  TAP.
+# Our scripts under shellcheck, and our sources under clang-format.  TAP.
 cd "$(dirname "$0")/../.." || exit 1
 echo 1..2
 verdict() { # number, name, text of what is wrong
