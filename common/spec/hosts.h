@@ -1,0 +1,19 @@
+/* hosts.h: hostlists, as Slurm and pdsh write them: gpu[001-004,7],login,n[1-2]r[1-2].
+ *
+ * Zero padding is kept, brackets multiply, order is that of reading.  Bounded: HOSTS_MAX names.
+ */
+#ifndef DS_SPEC_HOSTS_H
+#define DS_SPEC_HOSTS_H
+
+#include <stddef.h>
+
+struct err;
+
+enum { HOSTS_MAX = 65536, HOSTS_NAME_MAX = 253 };
+
+/* Names in a malloced array of malloced strings.  ERR_SPEC says at which character what is
+ * wrong. */
+int hosts_expand(const char *list, char ***ret, size_t *ret_n, struct err *e);
+void hosts_free(char **names, size_t n);
+
+#endif
