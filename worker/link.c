@@ -1,0 +1,715 @@
+#include "worker/link.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "common/base/buf.h"
+#include "common/base/clock.h"
+#include "common/link/linkline.h"
+#include "worker/link_solo.h"
+
+enum { READ_BYTES = 64 << 10, EVENT_MAX = 4096, BEAT_MS = 500 };
+#define WELCOME_NS (60 * NS_PER_S)
+#define SEND_NS (60 * NS_PER_S) /* for an agent that does not read, once OUT_MAX is queued */
+#define FAILED_NS NS_PER_S      /* for last words */
+enum { OUT_MAX = 2 * LINK_LINE_MAX };
+
+struct link {
+    int fd;            /* -1: solo */
+    struct solo *solo; /* NULL unless solo */
+    struct link_identity id;
+    char *spec;
+    struct buf in, out;
+    size_t scanned; /* bytes of `in` known to hold no newline */
+    bool dead;      /* `why` is what every call answers from now on */
+    struct err why;
+
+    bool welcomed, released, stop;
+    char *asked; /* key of the get in flight */
+    struct buf *answer;
+    bool answered, is_void;
+    uint64_t written, committed;
+    uint64_t wanted; /* step of the wait in progress */
+    bool lost;
+    struct err lost_why;
+
+    int snapshot[2];
+    struct page *page;
+};
+
+static int die(struct link *l, struct err *e)
+{
+    l->dead = true;
+    if (e)
+        *e = l->why;
+    return -1;
+}
+
+static int dead(const struct link *l, struct err *e)
+{
+    if (l->dead && e)
+        *e = l->why;
+    return l->dead ? -1 : 0;
+}
+
+/* What the agent says.  Each returns 0, or -1 with *e set: the link is dead then. */
+
+static int u32_of(const struct link_line *x, const char *key, uint32_t *ret, struct err *e)
+{
+    uint64_t v;
+    if (link_line_u64(x, key, &v, e) < 0)
+        return -1;
+    if (v > UINT32_MAX)
+        return err_set(e, ERR_PROTOCOL, "%s=%" PRIu64, key, v);
+    *ret = (uint32_t)v;
+    return 0;
+}
+
+/* The decoded value as text without NUL, at most `cap` bytes. */
+static char *text_of(const struct link_line *x, const char *key, size_t cap, struct err *e)
+{
+    AUTO_BUF struct buf b = BUF(cap);
+    if (link_line_hex(x, key, &b, e) < 0)
+        return NULL;
+    if (strlen(buf_str(&b)) != b.len) {
+        (void)err_set(e, ERR_PROTOCOL, "%s holds a NUL", key);
+        return NULL;
+    }
+    return buf_take(&b);
+}
+
+static int on_welcome(struct link *l, const struct link_line *x, struct err *e)
+{
+    struct link_identity *id = &l->id;
+    uint32_t proto = 0;
+    if (l->welcomed)
+        return err_set(e, ERR_PROTOCOL, "a second one");
+    if (u32_of(x, "proto", &proto, e) < 0)
+        return -1;
+    if (proto != LINK_PROTO)
+        return err_set(e, ERR_PROTOCOL, "protocol %u, this worker speaks %d", proto,
+                       LINK_PROTO);
+    if (u32_of(x, "rank", &id->rank, e) < 0 || u32_of(x, "world", &id->world, e) < 0 ||
+        u32_of(x, "generation", &id->generation, e) < 0 ||
+        u32_of(x, "local_rank", &id->local_rank, e) < 0)
+        return -1;
+    if (id->rank >= id->world)
+        return err_set(e, ERR_PROTOCOL, "rank %u of %u", id->rank, id->world);
+    AUTO_BUF struct buf secret = BUF(sizeof id->secret);
+    if (link_line_hex(x, "secret", &secret, e) < 0)
+        return -1;
+    if (secret.len != sizeof id->secret)
+        return err_set(e, ERR_PROTOCOL, "a secret of %zu bytes", secret.len);
+    memcpy(id->secret, secret.data, sizeof id->secret);
+    AUTO_FREE char *host = text_of(x, "host", sizeof id->host_id - 1, e);
+    if (!host)
+        return -1;
+    (void)snprintf(id->host_id, sizeof id->host_id, "%s", host);
+    l->spec = text_of(x, "spec", LINK_LINE_MAX, e);
+    if (!l->spec)
+        return -1;
+    l->welcomed = true;
+    return 0;
+}
+
+/* Both answers to a get: is it the one in flight? */
+static int check_answer(struct link *l, const struct link_line *x, struct err *e)
+{
+    const char *key = link_line_get(x, "key");
+    if (!key || !l->asked || l->answered || strcmp(key, l->asked) != 0)
+        return err_set(e, ERR_PROTOCOL, "nobody asked for %s", key ? key : "it");
+    l->answered = true;
+    return 0;
+}
+
+static int on_value(struct link *l, const struct link_line *x, struct err *e)
+{
+    return check_answer(l, x, e) < 0 ? -1 : link_line_hex(x, "value", l->answer, e);
+}
+
+static int on_void(struct link *l, const struct link_line *x, struct err *e)
+{
+    l->is_void = true;
+    return check_answer(l, x, e);
+}
+
+static int on_released(struct link *l, const struct link_line *x, struct err *e)
+{
+    (void)x;
+    (void)e;
+    l->released = true;
+    return 0;
+}
+
+static int on_step(const struct link_line *x, uint64_t *newest, struct err *e)
+{
+    uint64_t step;
+    if (link_line_u64(x, "step", &step, e) < 0)
+        return -1;
+    if (step > *newest)
+        *newest = step;
+    return 0;
+}
+
+static int on_written(struct link *l, const struct link_line *x, struct err *e)
+{
+    return on_step(x, &l->written, e);
+}
+
+static int on_committed(struct link *l, const struct link_line *x, struct err *e)
+{
+    return on_step(x, &l->committed, e);
+}
+
+static int on_lost(struct link *l, const struct link_line *x, struct err *e)
+{
+    uint64_t step;
+    AUTO_FREE char *text = text_of(x, "text", ERR_TEXT_MAX, e);
+    if (!text || link_line_u64(x, "step", &step, e) < 0)
+        return -1;
+    l->lost = true;
+    (void)err_set(&l->lost_why, ERR_STORAGE, "checkpoint of step %" PRIu64 ": %s", step, text);
+    return 0;
+}
+
+static int on_stop(struct link *l, const struct link_line *x, struct err *e)
+{
+    (void)x;
+    (void)e;
+    l->stop = true;
+    return 0;
+}
+
+static int on_refused(struct link *l, const struct link_line *x, struct err *e)
+{
+    AUTO_FREE char *text = text_of(x, "text", ERR_TEXT_MAX, e);
+    (void)l;
+    return text ? err_set(e, ERR_PROTOCOL, "%s", text) : -1;
+}
+
+static const struct verb {
+    const char *name;
+    int (*take)(struct link *l, const struct link_line *x, struct err *e);
+} verbs[] = {
+    {"welcome", on_welcome},   {"value", on_value},     {"void", on_void},
+    {"released", on_released}, {"written", on_written}, {"committed", on_committed},
+    {"lost", on_lost},         {"stop", on_stop},       {"refused", on_refused},
+};
+
+/* Cuts the line. */
+static int take_line(struct link *l, char *line, size_t n, struct err *e)
+{
+    struct link_line x;
+    if (memchr(line, 0, n))
+        return err_set(e, ERR_PROTOCOL, "the agent sent a NUL");
+    if (link_line_parse(line, &x, e) < 0)
+        return err_wrap(e, "from the agent");
+    for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
+        if (strcmp(verbs[i].name, x.verb) != 0)
+            continue;
+        if (!l->welcomed && verbs[i].take != on_welcome && verbs[i].take != on_refused)
+            return err_set(e, ERR_PROTOCOL, "the agent said %s before welcome", x.verb);
+        return verbs[i].take(l, &x, e) < 0 ? err_wrap(e, "the agent's %s", x.verb) : 0;
+    }
+    return err_set(e, ERR_PROTOCOL, "the agent said `%.40s`, which is no verb", x.verb);
+}
+
+static int take_lines(struct link *l, struct err *e)
+{
+    size_t start = 0;
+    for (;;) {
+        size_t from = l->scanned > start ? l->scanned : start;
+        char *nl = from < l->in.len ? memchr(l->in.data + from, '\n', l->in.len - from) : NULL;
+        if (!nl)
+            break;
+        char *line = l->in.data + start;
+        *nl = 0;
+        if (nl - line > LINK_LINE_MAX)
+            return err_set(e, ERR_PROTOCOL, "the agent sent a line of %zd bytes", nl - line);
+        start = (size_t)(nl + 1 - l->in.data);
+        if (take_line(l, line, (size_t)(nl - line), e) < 0)
+            return -1;
+    }
+    buf_consume(&l->in, start);
+    l->scanned = l->in.len;
+    if (l->in.len > LINK_LINE_MAX)
+        return err_set(e, ERR_PROTOCOL, "the agent sent a line without an end");
+    return 0;
+}
+
+static int take_in(struct link *l, struct err *e)
+{
+    for (;;) {
+        char chunk[READ_BYTES];
+        ssize_t k = recv(l->fd, chunk, sizeof chunk, MSG_DONTWAIT);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return 0;
+        if (k < 0)
+            return err_sys_kind(e, ERR_NETWORK, "the agent is gone");
+        if (k == 0)
+            return err_set(e, ERR_NETWORK, "the agent is gone");
+        int full = buf_add(&l->in, chunk, (size_t)k);
+        assert(!full); /* take_lines leaves LINK_LINE_MAX at most */
+        if (take_lines(l, e) < 0)
+            return -1;
+        if ((size_t)k < sizeof chunk)
+            return 0;
+    }
+}
+
+static int give_out(struct link *l, struct err *e)
+{
+    size_t done = 0;
+    while (done < l->out.len) {
+        ssize_t k =
+            send(l->fd, l->out.data + done, l->out.len - done, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            break;
+        if (k < 0)
+            return err_sys_kind(e, ERR_NETWORK, "the agent is gone");
+        done += (size_t)k;
+    }
+    buf_consume(&l->out, done);
+    return 0;
+}
+
+int link_poll(struct link *l, struct err *e)
+{
+    if (l->dead)
+        return dead(l, e);
+    if (l->fd < 0)
+        return 0;
+    /* In first: what the agent said before it closed is the better reason. */
+    if (take_in(l, &l->why) < 0 || give_out(l, &l->why) < 0)
+        return die(l, e);
+    return 0;
+}
+
+/* Serves the link until `done`, at most until the deadline. */
+static int wait_until(struct link *l, bool (*done)(const struct link *), const char *what,
+                      int64_t deadline_ns, struct err *e)
+{
+    for (;;) {
+        if (link_poll(l, e) < 0)
+            return -1;
+        if (done(l))
+            return 0;
+        int64_t now = clock_now_ns();
+        if (l->fd < 0 || now >= deadline_ns)
+            return err_set(e, ERR_NETWORK, "the agent has not %s in time", what);
+        /* A wait for the agent or the controller is no hang of this rank. */
+        link_beat(l);
+        int64_t ms = (deadline_ns - now + NS_PER_MS - 1) / NS_PER_MS;
+        struct pollfd p = {.fd = l->fd, .events = (short)(POLLIN | (l->out.len ? POLLOUT : 0))};
+        if (poll(&p, 1, ms < BEAT_MS ? (int)ms : BEAT_MS) < 0 && errno != EINTR)
+            return err_sys(e, "poll");
+    }
+}
+
+static bool has_room(const struct link *l)
+{
+    return l->out.len <= LINK_LINE_MAX;
+}
+static bool is_flushed(const struct link *l)
+{
+    return l->out.len == 0;
+}
+static bool is_welcomed(const struct link *l)
+{
+    return l->welcomed;
+}
+static bool is_released(const struct link *l)
+{
+    return l->released;
+}
+static bool is_answered(const struct link *l)
+{
+    return l->answered;
+}
+
+/* Sends `line` (its newline included) as far as the socket takes it; the rest goes with the
+ * next call. */
+static int say(struct link *l, const struct buf *line, struct err *e)
+{
+    if (dead(l, e) < 0)
+        return -1;
+    if (line->full || line->len > LINK_LINE_MAX)
+        return err_set(e, ERR_PROTOCOL, "a line of more than %d bytes", LINK_LINE_MAX);
+    if (!has_room(l) &&
+        wait_until(l, has_room, "read its link", clock_now_ns() + SEND_NS, e) < 0)
+        return -1;
+    (void)buf_add(&l->out, line->data, line->len);
+    return give_out(l, &l->why) < 0 ? die(l, e) : 0;
+}
+
+static int fd_of_env(const char *name, const char *text, const char **ret_end, int *ret,
+                     struct err *e)
+{
+    char *end;
+    errno = 0;
+    long fd = strtol(text, &end, 10);
+    if (end == text || errno || fd < 0 || fd > INT32_MAX || fcntl((int)fd, F_GETFD) < 0)
+        return err_set(e, ERR_PROTOCOL, "%s=%s: no open descriptor", name, text);
+    (void)fcntl((int)fd, F_SETFD, FD_CLOEXEC);
+    *ret = (int)fd;
+    *ret_end = end;
+    return 0;
+}
+
+/* -1 in *ret if the variable is not set. */
+static int one_fd(const char *name, int *ret, struct err *e)
+{
+    const char *text = getenv(name), *end;
+    if (!text)
+        return 0;
+    if (fd_of_env(name, text, &end, ret, e) < 0)
+        return -1;
+    return *end ? err_set(e, ERR_PROTOCOL, "%s=%s: one descriptor", name, text) : 0;
+}
+
+static int snapshot_fds(struct link *l, struct err *e)
+{
+    const char *name = "DSLAUNCH_SNAPSHOT", *text = getenv(name), *end;
+    if (!text)
+        return 0;
+    if (fd_of_env(name, text, &end, &l->snapshot[0], e) < 0)
+        return -1;
+    if (*end != ',' || fd_of_env(name, end + 1, &end, &l->snapshot[1], e) < 0 || *end)
+        return err_set(e, ERR_PROTOCOL, "%s=%s: two descriptors", name, text);
+    return 0;
+}
+
+static int page_map(struct link *l, int fd, struct err *e)
+{
+    struct stat st;
+    if (fd >= 0 && (fstat(fd, &st) < 0 || st.st_size < PAGE_BYTES))
+        return err_set(e, ERR_PROTOCOL, "DSLAUNCH_PAGE is no page");
+    void *p = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE,
+                   fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
+    if (p == MAP_FAILED)
+        return err_sys(e, "map the progress page");
+    l->page = p;
+    atomic_store(&l->page->coll_peer, UINT32_MAX);
+    atomic_store(&l->page->version, PAGE_VERSION);
+    atomic_store(&l->page->magic, PAGE_MAGIC);
+    return 0;
+}
+
+static struct link *link_new(void)
+{
+    struct link *l = xcalloc(1, sizeof *l);
+    l->fd = l->snapshot[0] = l->snapshot[1] = -1;
+    l->in = BUF(LINK_LINE_MAX + READ_BYTES);
+    l->out = BUF(OUT_MAX);
+    return l;
+}
+
+static int hello(struct link *l, struct err *e)
+{
+    AUTO_BUF struct buf line = BUF(LINK_LINE_MAX);
+    (void)buf_printf(&line, "hello proto=%d\n", LINK_PROTO);
+    if (say(l, &line, e) < 0)
+        return -1;
+    return wait_until(l, is_welcomed, "said welcome", clock_now_ns() + WELCOME_NS, e);
+}
+
+struct link *link_open(struct link_identity *ret, struct err *e)
+{
+    AUTO(link) struct link *l = link_new();
+    AUTO_CLOSE int page_fd = -1;
+    struct stat st;
+    if (!getenv("DSLAUNCH_LINK")) {
+        (void)err_set(e, ERR_USAGE, "DSLAUNCH_LINK is not set: no agent started this worker");
+        return NULL;
+    }
+    if (one_fd("DSLAUNCH_LINK", &l->fd, e) < 0 || one_fd("DSLAUNCH_PAGE", &page_fd, e) < 0 ||
+        snapshot_fds(l, e) < 0 || page_map(l, page_fd, e) < 0)
+        return NULL;
+    if (fstat(l->fd, &st) < 0 || !S_ISSOCK(st.st_mode)) {
+        (void)err_set(e, ERR_PROTOCOL, "DSLAUNCH_LINK is no socket");
+        return NULL;
+    }
+    if (hello(l, e) < 0)
+        return NULL;
+    l->id.spec = l->spec;
+    *ret = l->id;
+    return TAKE(l);
+}
+
+struct link *link_open_solo(const char *spec_yaml, struct link_identity *ret, struct err *e)
+{
+    AUTO(link) struct link *l = link_new();
+    l->solo = solo_new(spec_yaml, e);
+    if (!l->solo || page_map(l, -1, e) < 0)
+        return NULL;
+    for (int slot = 0; slot < 2; slot++) {
+        l->snapshot[slot] = memfd_create("dslaunch-snapshot", MFD_CLOEXEC);
+        if (l->snapshot[slot] < 0) {
+            (void)err_sys(e, "make a snapshot memfd");
+            return NULL;
+        }
+    }
+    l->spec = xstrdup(spec_yaml);
+    l->id = (struct link_identity){
+        .world = 1, .generation = solo_generation(l->solo), .host_id = "solo", .spec = l->spec};
+    *ret = l->id;
+    return TAKE(l);
+}
+
+void link_free(struct link *l)
+{
+    if (!l)
+        return;
+    own_fd(&l->fd);
+    own_fd(&l->snapshot[0]);
+    own_fd(&l->snapshot[1]);
+    if (l->page)
+        (void)munmap(l->page, PAGE_BYTES);
+    solo_free(l->solo);
+    buf_done(&l->in);
+    buf_done(&l->out);
+    explicit_bzero(l->id.secret, sizeof l->id.secret);
+    free(l->asked);
+    free(l->spec);
+    free(l);
+}
+
+int link_put(struct link *l, const char *key, const void *val, size_t n, struct err *e)
+{
+    AUTO_BUF struct buf line = BUF(LINK_LINE_MAX);
+    if (l->solo) {
+        solo_put(l->solo, key, val, n);
+        return 0;
+    }
+    (void)buf_printf(&line, "put key=%s value=", key);
+    (void)buf_hex(&line, val, n);
+    (void)buf_puts(&line, "\n");
+    return say(l, &line, e);
+}
+
+int link_get(struct link *l, const char *key, struct buf *ret, int64_t deadline_ns,
+             struct err *e)
+{
+    AUTO_BUF struct buf line = BUF(LINK_LINE_MAX);
+    if (l->solo)
+        return solo_get(l->solo, key, ret, e);
+    free(l->asked);
+    l->asked = xstrdup(key);
+    l->answer = ret;
+    l->answered = l->is_void = false;
+    (void)buf_printf(&line, "get key=%s\n", key);
+    int r = say(l, &line, e);
+    if (r == 0)
+        r = wait_until(l, is_answered, "answered a get", deadline_ns, e);
+    l->answer = NULL;
+    if (r < 0)
+        return err_wrap(e, "%s", key);
+    if (l->is_void)
+        return err_set(e, ERR_PROTOCOL, "%s: the generation ended, or nobody put it", key);
+    return 0;
+}
+
+int link_barrier(struct link *l, int64_t deadline_ns, struct err *e)
+{
+    AUTO_BUF struct buf line = BUF(LINK_LINE_MAX);
+    if (l->solo)
+        return 0;
+    (void)buf_puts(&line, "barrier\n");
+    return say(l, &line, e) < 0
+               ? -1
+               : wait_until(l, is_released, "released the barrier", deadline_ns, e);
+}
+
+int link_fd(const struct link *l)
+{
+    return l->fd;
+}
+
+bool link_stop_asked(const struct link *l)
+{
+    return l->stop;
+}
+
+static void show(const char *text)
+{
+    (void)puts(text);
+    (void)fflush(stdout);
+}
+
+int link_metrics(struct link *l, const char *pairs, struct err *e)
+{
+    AUTO_BUF struct buf line = BUF(LINK_LINE_MAX);
+    if (l->solo) {
+        show(pairs);
+        return 0;
+    }
+    (void)buf_printf(&line, "metrics %s\n", pairs);
+    return say(l, &line, e);
+}
+
+void link_event(struct link *l, const char *fmt, ...)
+{
+    char text[EVENT_MAX];
+    AUTO_BUF struct buf line = BUF(LINK_LINE_MAX);
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (l->solo) {
+        show(text);
+        return;
+    }
+    (void)buf_puts(&line, "event text=");
+    (void)buf_hex(&line, text, strlen(text));
+    (void)buf_puts(&line, "\n");
+    (void)say(l, &line, NULL); /* a dead link shows in the next call that can say so */
+}
+
+void link_failed(struct link *l, const struct err *why, int peer)
+{
+    AUTO_BUF struct buf line = BUF(LINK_LINE_MAX);
+    if (l->solo)
+        return;
+    (void)buf_printf(&line, "failed kind=%s peer=", err_kind_name(why->kind));
+    (void)(peer < 0 ? buf_puts(&line, "-") : buf_printf(&line, "%d", peer));
+    (void)buf_puts(&line, " text=");
+    (void)buf_hex(&line, why->text, strlen(why->text));
+    (void)buf_puts(&line, "\n");
+    if (say(l, &line, NULL) == 0)
+        (void)wait_until(l, is_flushed, "read its link", clock_now_ns() + FAILED_NS, NULL);
+}
+
+int link_done(struct link *l, bool completed, uint64_t step, struct err *e)
+{
+    AUTO_BUF struct buf line = BUF(LINK_LINE_MAX);
+    if (l->solo)
+        return 0;
+    (void)buf_printf(&line, "done reason=%s step=%" PRIu64 "\n",
+                     completed ? "completed" : "stopped", step);
+    return say(l, &line, e) < 0
+               ? -1
+               : wait_until(l, is_flushed, "read its link", clock_now_ns() + SEND_NS, e);
+}
+
+int link_snapshot_fd(const struct link *l, int slot)
+{
+    return slot == 0 || slot == 1 ? l->snapshot[slot] : -1;
+}
+
+/* What a solo link could not write is lost, as an agent's answer would say. */
+static int solo_result(struct link *l, int r, const struct err *why, uint64_t step,
+                       uint64_t *newest)
+{
+    if (r == 0) {
+        *newest = step;
+        return 0;
+    }
+    l->lost = true;
+    (void)err_set(&l->lost_why, ERR_STORAGE, "checkpoint of step %" PRIu64 ": %s", step,
+                  why->text);
+    return 0;
+}
+
+int link_shard(struct link *l, uint64_t step, int slot, uint64_t bytes, const char *digest_hex,
+               struct err *e)
+{
+    AUTO_BUF struct buf line = BUF(LINK_LINE_MAX);
+    if (l->solo) {
+        struct err why = {0};
+        int r = solo_shard(l->solo, step, link_snapshot_fd(l, slot), bytes, &why);
+        return solo_result(l, r, &why, step, &l->written);
+    }
+    (void)buf_printf(&line, "shard step=%" PRIu64 " slot=%d bytes=%" PRIu64 " digest=%s\n",
+                     step, slot, bytes, digest_hex);
+    return say(l, &line, e);
+}
+
+int link_commit(struct link *l, uint64_t step, int slot, uint64_t offset, uint64_t bytes,
+                struct err *e)
+{
+    AUTO_BUF struct buf line = BUF(LINK_LINE_MAX);
+    if (l->solo) {
+        struct err why = {0};
+        int r = solo_commit(l->solo, step, link_snapshot_fd(l, slot), offset, bytes, &why);
+        return solo_result(l, r, &why, step, &l->committed);
+    }
+    (void)buf_printf(&line,
+                     "commit step=%" PRIu64 " slot=%d offset=%" PRIu64 " bytes=%" PRIu64 "\n",
+                     step, slot, offset, bytes);
+    return say(l, &line, e);
+}
+
+uint64_t link_written(const struct link *l)
+{
+    return l->written;
+}
+
+uint64_t link_committed(const struct link *l)
+{
+    return l->committed;
+}
+
+bool link_lost(struct link *l, struct err *ret)
+{
+    if (!l->lost)
+        return false;
+    l->lost = false;
+    if (ret)
+        *ret = l->lost_why;
+    return true;
+}
+
+static bool is_written(const struct link *l)
+{
+    return l->lost || l->written >= l->wanted;
+}
+static bool is_committed(const struct link *l)
+{
+    return l->lost || l->committed >= l->wanted;
+}
+
+int link_wait_written(struct link *l, uint64_t step, int64_t deadline_ns, struct err *e)
+{
+    l->wanted = step;
+    if (wait_until(l, is_written, "written the shard", deadline_ns, e) < 0)
+        return -1;
+    return l->written < step && link_lost(l, e) ? -1 : 0;
+}
+
+int link_wait_committed(struct link *l, uint64_t step, int64_t deadline_ns, struct err *e)
+{
+    l->wanted = step;
+    if (wait_until(l, is_committed, "committed the checkpoint", deadline_ns, e) < 0)
+        return -1;
+    return l->committed < step && link_lost(l, e) ? -1 : 0;
+}
+
+struct page *link_page(struct link *l)
+{
+    return l->page;
+}
+
+void link_phase(struct link *l, enum page_phase p)
+{
+    atomic_store_explicit(&l->page->phase, (uint32_t)p, memory_order_relaxed);
+    link_beat(l);
+}
+
+void link_beat(struct link *l)
+{
+    /* One writer: no atomic addition is needed. */
+    uint64_t b = atomic_load_explicit(&l->page->beat, memory_order_relaxed);
+    atomic_store_explicit(&l->page->beat, b + 1, memory_order_relaxed);
+}
