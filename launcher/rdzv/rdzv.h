@@ -6,8 +6,10 @@
  * next generation and voids the one before: a rank left over gets ERR_PROTOCOL, and no data.
  *
  * Nothing here blocks or does I/O.  The controller feeds requests in as frames arrive; `reply`
- * runs inside the call that completes a request.  Keys, values and their number are capped. One
- * thread; no locks.
+ * runs inside the call that completes a request, and must not call back.  At the barrier all
+ * ranks are released first, then the gets answered in the order asked.  Keys (printable, no
+ * blanks), values and their number are capped: RDZV_KEYS_PER_RANK puts a rank, and as many gets
+ * waiting for the barrier plus one for each rank.  One thread; no locks.
  */
 #ifndef DS_RDZV_RDZV_H
 #define DS_RDZV_RDZV_H

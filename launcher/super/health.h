@@ -3,12 +3,17 @@
  *
  * Nodes hold a lease that each frame renews: no frame for suspect_ns makes a node suspect, for
  * lost_ns lost.  Ranks are watched by progress: the agents report each rank's page; a rank
- * whose beat stands still for hang_timeout_ns hangs.  When several ranks stand still at once,
- * those that wait in communication are victims; the culprit is the one that does not (stopped,
- * or computing for ever), else the one with the smallest step, then the smallest collective
- * number, then the lowest rank. A pause of the observer itself (its own clock jumped by more
- * than suspect_ns between two ticks) restarts every lease and every progress clock: its silence
- * was ours.
+ * whose beat stands still over reports of hang_timeout_ns hangs (without reports nothing is
+ * known of it: that is the node's lease).
+ *
+ * When several ranks stand still, those that wait in communication are victims; the culprit is
+ * the one that does not (stopped, or computing for ever), else the one with the smallest step,
+ * then the smallest collective number, then the lowest rank.  A victim's clock may run out
+ * first: then the others are given until theirs has, or 2 * hang_timeout_ns.
+ *
+ * Only observed time counts: what lies between two ticks counts for at most half of the
+ * smallest limit, so a pause of the observer (SIGSTOP, a suspended machine) accuses nobody: the
+ * silence was ours.
  */
 #ifndef DS_SUPER_HEALTH_H
 #define DS_SUPER_HEALTH_H
@@ -55,7 +60,8 @@ void health_rank_page(struct health *h, uint32_t rank, const struct health_page 
                       int64_t now_ns);
 void health_rank_gone(struct health *h, uint32_t rank);
 void health_tick(struct health *h, int64_t now_ns);
-/* When the next tick could bring a verdict. */
+/* When to tick next: when a verdict may be due, and at least each quarter of the smallest
+ * limit; INT64_MAX while nothing is watched. */
 int64_t health_deadline(const struct health *h);
 /* The last page reported for a rank; NULL before the first.  Borrowed. */
 const struct health_page *health_page_of(const struct health *h, uint32_t rank);

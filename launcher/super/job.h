@@ -7,12 +7,27 @@
  * budget (restart.h); FINISH is ordered exactly once, last, after every node was dismissed or
  * given up.
  *
- *   BOOTING    agents are started or re-adopted, deadline timeouts.connect
- *   LAUNCHING  workers of a generation start, until all ranks passed the barrier; deadline
- * hang_timeout RUNNING    all ranks in STOPPING   ranks were told to finish the step, save and
- * end; deadline job.grace CLEARING   the generation is being killed and reaped; deadline
- * CLEAR_NS, then the node is lost BACKOFF    waits until the restart may begin DISMISSING
- * agents are told to go; deadline CLEAR_NS ENDED
+ *   BOOTING     agents are started or re-adopted; deadline connect_ns and some slack
+ *   LAUNCHING   workers of a generation start, until all passed the barrier; deadline launch_ns
+ *   RUNNING     all ranks are in; no deadline, health.h watches
+ *   STOPPING    ranks were told to finish the step, save and end; deadline grace_ns
+ *   CLEARING    the generation is killed and reaped; deadline JOB_CLEAR_NS, then a node is lost
+ *   BACKOFF     waits until the restart may begin
+ *   DISMISSING  agents are told to go; deadline JOB_CLEAR_NS, then a node is given up
+ *   ENDED       FINISH was ordered
+ *
+ * After a failure: CLEARING, where the exits of the other ranks still tell the culprit from its
+ * victims; then FAILURE is ordered and the budget asked; then BACKOFF if it says so; then lost
+ * nodes are booted again (BOOTING; a node that does not come back costs another restart of the
+ * budget, at the end exit 3), then the next generation is launched.  No restart follows exit 2
+ * (FINISH 2), 93 (FINISH 1) and 75 (the others are told to stop; FINISH 75), a failure or the
+ * end of the grace while STOPPING (FINISH 1), and nothing after STOP: a stop that finds no
+ * running step to save ends with 0, since it loses nothing.  STOP_NOW ends with 130 unless the
+ * outcome stands already (DISMISSING).
+ *
+ * Adoption, first BOOTING only: nodes that come back with workers of one generation below
+ * first_generation go on as RUNNING (ALL_IN for it was or will be told), else LAUNCHING; if
+ * workers of some nodes are gone, that is a failure like any other.
  *
  * An event that is not in the table for a state is a bug: job_event returns ERR_PROTOCOL naming
  * the pair, changes nothing, and the controller logs it.  Events of an older generation are no
@@ -32,6 +47,8 @@ struct err;
 struct job;
 
 #define JOB_CLEAR_NS (10LL * 1000000000LL)
+/* boot keeps connect_ns itself, and its words are better: the job waits a little longer. */
+#define JOB_BOOT_SLACK_NS (2LL * 1000000000LL)
 
 enum job_state {
     JOB_BOOTING,
@@ -47,18 +64,19 @@ enum job_state {
 
 enum job_event_kind {
     JOB_EV_START,         /* once, first: boot all nodes */
-    JOB_EV_AGENT_READY,   /* node; its workers: none */
-    JOB_EV_AGENT_ADOPTED, /* node; carries generation: its workers of that generation live */
+    JOB_EV_AGENT_READY,   /* node; nothing of any generation lives there */
+    JOB_EV_AGENT_ADOPTED, /* node, generation: it has workers of it that live, or ended while
+                             no controller was there (RANK_EXITED follows for those) */
     JOB_EV_BOOT_FAILED,   /* node, text */
     JOB_EV_AGENT_LOST,    /* node: channel ended or lease ran out */
     JOB_EV_ALL_IN,        /* generation: the barrier is complete */
-    JOB_EV_RANK_EXITED,   /* rank, generation, code or signal, done */
+    JOB_EV_RANK_EXITED,   /* rank, generation, exit_code, done, stopped, blamed */
     JOB_EV_RANK_HUNG,     /* rank, generation */
     JOB_EV_RANK_STUCK,    /* rank, generation: it broke the protocol */
-    JOB_EV_NODE_CLEAR,    /* node, generation: all its workers are reaped */
+    JOB_EV_NODE_CLEAR,    /* node, generation: the answer to KILL, all its workers are reaped */
     JOB_EV_STOP,          /* down, Ctrl-C: finish the step, save, end */
     JOB_EV_STOP_NOW,      /* down --now, second Ctrl-C */
-    JOB_EV_DISMISSED,     /* node: the agent is gone, and left nothing */
+    JOB_EV_DISMISSED,     /* node: the answer to DISMISS, the agent is gone and left nothing */
     JOB_EV_TICK,          /* the deadline passed, or just look */
     JOB_EV_COUNT
 };
@@ -69,18 +87,19 @@ struct job_event {
     int exit_code;    /* RANK_EXITED: 0..255, or -signal */
     bool done;        /* RANK_EXITED: it had said `done` */
     bool stopped;     /* ... with reason=stopped */
+    uint32_t blamed;  /* RANK_EXITED: 1 + the rank that it says it lost; 0: none */
     const char *text; /* borrowed */
 };
 
 enum job_order_kind {
-    JOB_DO_BOOT,        /* node */
+    JOB_DO_BOOT,        /* node; drops an attempt or a channel that is still there */
     JOB_DO_LAUNCH,      /* generation, on all nodes: open rdzv, start workers */
     JOB_DO_SIGNAL_STOP, /* generation: tell every rank to stop after the step */
     JOB_DO_KILL,        /* node, generation: kill and reap its workers, answer NODE_CLEAR */
-    JOB_DO_DISMISS,     /* node: kill what is left, remove everything, go */
-    JOB_DO_FAILURE, /* a generation failed: write failure.json and the report; fields below */
-    JOB_DO_BACKOFF, /* wait until `until_ns`: for people only */
-    JOB_DO_FINISH,  /* exit_code, outcome */
+    JOB_DO_DISMISS,     /* node: kill what is left, remove everything, go; not if it is lost */
+    JOB_DO_FAILURE,     /* a generation failed: write failure.json and the report */
+    JOB_DO_BACKOFF,     /* wait until `until_ns`: for people only */
+    JOB_DO_FINISH,      /* exit_code, outcome */
 };
 
 /* Why a generation ended, and what follows. */
@@ -97,19 +116,22 @@ enum job_cause {
 
 struct job_order {
     enum job_order_kind kind;
-    uint32_t node, generation;
+    uint32_t node, generation; /* FAILURE: UINT32_MAX if no node is known (START_TIMEOUT) */
     int64_t until_ns;
     int exit_code;            /* FINISH: of `dslaunch up` */
     enum job_outcome outcome; /* FINISH */
-    enum job_cause
-        cause;     /* FAILURE: the first failure that is not a victim's (exit 94), if any */
-    uint32_t rank; /* FAILURE: culprit; UINT32_MAX if it is a node */
+    /* FAILURE: the first that is not a victim's.  Victims exited with 94, or by SIGKILL or
+     * SIGTERM after KILL was ordered.  If there are only victims: whom they blame, else the
+     * first of them. */
+    enum job_cause cause;
+    uint32_t rank; /* FAILURE: culprit; UINT32_MAX if it is a node, or unknown */
     int rank_exit; /* FAILURE: its exit_code */
     bool restarts; /* FAILURE: a new generation follows; else `rule` says why not */
     char rule[96]; /* FAILURE: the rule that fired, in words */
 };
 
-/* Orders are given during job_event, in order; borrowed for the call. */
+/* Orders are given during job_event, in order; borrowed for the call.  It must not call
+ * job_event: what an order leads to comes later, from the loop. */
 typedef void job_order_fn(void *ctx, const struct job_order *o);
 
 struct job_params {

@@ -27,6 +27,8 @@ struct restart {
 };
 
 void restart_init(struct restart *r, const struct restart_policy *p);
+/* One that was granted at `at_ns`, before this process; called in ascending order. */
+void restart_note(struct restart *r, int64_t at_ns);
 /* Grants a restart at `now` and says from when it may begin (>= now), or refuses (false). */
 bool restart_ask(struct restart *r, int64_t now_ns, int64_t *ret_not_before_ns);
 uint32_t restart_left(const struct restart *r, int64_t now_ns);
