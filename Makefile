@@ -28,7 +28,7 @@ LAUNCH_LIB  := $(wildcard launcher/plan/*.c launcher/rdzv/*.c launcher/super/*.c
                  launcher/boot/*.c launcher/record/*.c \
                  launcher/control/*.c launcher/watch/*.c)
 CMD_SRC     := $(wildcard launcher/*.c)
-AGENT_SRC   := $(wildcard launcher/agent/*.c)
+AGENT_SRC   := $(wildcard launcher/agent/*.c launcher/agent/*/*.c)
 
 obj = $(patsubst %.c,$(B)/%.o,$(filter-out $(B)/%,$(1))) $(patsubst $(B)/%.c,$(B)/%.o,$(filter $(B)/%,$(1)))
 no_main = $(filter-out %/main.o,$(1))

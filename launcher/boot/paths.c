@@ -177,8 +177,9 @@ int paths_listen(const char *socket_path, struct err *e)
 void paths_sweep(const char *job)
 {
     AUTO_FREE char *dir = run_dir(job, NULL);
-    AUTO_FREE char *root = run_root();
-    DIR *d = dir ? opendir(dir) : NULL;
+    AUTO_FREE char *any = dir ? xasprintf("%s/x", dir) : NULL;
+    AUTO_CLOSE int lock = any ? lock_folder_of(any, NULL) : -1;
+    DIR *d = lock < 0 ? NULL : opendir(dir);
     if (!d)
         return;
     for (const struct dirent *f; (f = readdir(d));) {
@@ -191,6 +192,13 @@ void paths_sweep(const char *job)
             (void)unlink(path);
     }
     (void)closedir(d);
-    (void)rmdir(dir);
-    (void)rmdir(root);
+    paths_leave(job);
+}
+
+void paths_leave(const char *job)
+{
+    AUTO_FREE char *dir = run_dir(job, NULL);
+    AUTO_FREE char *root = run_root();
+    if (dir && rmdir(dir) == 0)
+        (void)rmdir(root);
 }

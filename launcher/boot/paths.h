@@ -34,6 +34,8 @@ int paths_connect(const char *socket_path, struct err *e);
  * listens there already (ERR_USAGE). */
 int paths_listen(const char *socket_path, struct err *e);
 
+/* Removes the job's folder if it is empty: who removes the last socket calls it. */
+void paths_leave(const char *job);
 /* Removes sockets of the job on which nobody listens, then the folder if it is empty.  For the
  * end of a job: what a killed agent or controller left.  A missing folder is fine. */
 void paths_sweep(const char *job);
