@@ -94,6 +94,15 @@ static int redirect(const struct serve *s, struct err *e)
     return 0;
 }
 
+/* A daemon must not hold open what its starter's starter passed down: a pipe of a script that
+ * waits for its end, for one. */
+static void close_others(int keep)
+{
+    if (keep > STDERR_FILENO + 1)
+        (void)close_range(STDERR_FILENO + 1, (unsigned)keep - 1, 0);
+    (void)close_range(keep > STDERR_FILENO ? (unsigned)keep + 1 : STDERR_FILENO + 1, ~0U, 0);
+}
+
 /* The last job's end may remove the folder between its making and the bind. */
 static int bind_socket(const struct serve *s, const char *path, struct err *e)
 {
@@ -169,6 +178,7 @@ int serve_main(int argc, char **argv)
     }
     AUTO_FREE char *path = paths_agent_socket(s.job, s.node, &e);
     AUTO_FREE char *who = xasprintf("agent %u", s.node);
+    close_others(s.ready_fd);
     if (s.ready_fd >= 0)
         (void)fcntl(s.ready_fd, F_SETFD, FD_CLOEXEC);
     if (!path || daemonize(&e) < 0) {

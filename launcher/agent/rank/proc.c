@@ -105,6 +105,7 @@ static void become_keeper(const struct plumbing *f, char *const *argv, char *con
     for (int i = 0; i < KEEPER_FDS; i++)
         if (high[i] < 0 || dup2(high[i], i) < 0)
             _exit(127);
+    (void)close_range(KEEPER_FDS, ~0U, 0); /* what the agent inherited from who knows whom */
     (void)execve("/proc/self/exe", argv, env);
     _exit(127);
 }
