@@ -118,10 +118,10 @@ struct plan *plan_new(const struct spec *s, const uint32_t *slots, char *const *
     if (there < p->world) {
         err_set(
             e, ERR_SPEC,
-            "the layout needs %u workers (data %u x pipeline %u x tensor %u), but %u node%s "
-            "carry %llu: add nodes, or raise cluster.slots",
-            p->world, p->topo.data, p->topo.pipeline, p->topo.tensor, p->n_nodes,
-            p->n_nodes == 1 ? "" : "s", (unsigned long long)there);
+            "the layout needs %u workers (data %u x pipeline %u x tensor %u), but there are "
+            "%llu slots on %u node%s: add nodes, or raise cluster.slots",
+            p->world, p->topo.data, p->topo.pipeline, p->topo.tensor, (unsigned long long)there,
+            p->n_nodes, p->n_nodes == 1 ? "" : "s");
         return NULL;
     }
     p->ranks = xcalloc(p->world, sizeof(*p->ranks));

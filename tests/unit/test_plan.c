@@ -1,15 +1,18 @@
-/* plan.h: placement, slots, environment. */
+/* plan.h: placement, slots, environment.  forecast.h: what is said about them. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <string.h>
 
+#include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/spec/spec.h"
+#include "launcher/plan/forecast.h"
 #include "launcher/plan/plan.h"
 
 struct fixture {
@@ -78,7 +81,7 @@ static void test_exact_fit_and_too_few(void **state)
     assert_null(plan_new(&f.s, (uint32_t[]){4, 3}, NULL, &e));
     assert_int_equal(e.kind, ERR_SPEC);
     assert_non_null(strstr(e.text, "needs 8 workers"));
-    assert_non_null(strstr(e.text, "2 nodes carry 7"));
+    assert_non_null(strstr(e.text, "7 slots on 2 nodes"));
 }
 
 static void test_local_slots(void **state)
@@ -151,13 +154,85 @@ static void test_environment(void **state)
     plan_env_free(env);
 }
 
+static void forecast_cube(struct fixture *f, uint32_t batch)
+{
+    static char name[] = "cube";
+    cube(f, 2);
+    f->s.name = name;
+    f->s.train.batch = batch;
+    f->s.train.micro_batch = 2;
+    f->s.parallel.schedule = SCHEDULE_1F1B;
+    f->s.parallel.sequence = true;
+}
+
+static void test_text(void **state)
+{
+    (void)state;
+    struct fixture f;
+    forecast_cube(&f, 12);
+    AUTO(plan) struct plan *p = plan_new(&f.s, (uint32_t[]){4, 4}, NULL, NULL);
+    AUTO(forecast) struct forecast *c = forecast_new(&f.s, p, NULL);
+    assert_non_null(c);
+    AUTO_BUF struct buf out = BUF(1 << 20), small = BUF(100);
+    assert_int_equal(forecast_text(c, &out), 0);
+    static const char *const want[] = {
+        "data 2 x micro-batch 2 x accumulation 3; 96 tokens",
+        "bubble 25.0 %",
+        "   1  4-7            4  n1\n",
+        "  data        0,2 1,3 4,6 5,7\n",
+        "  stage 0  01..<02<1.<2\n",
+        "  stage 1  .0<01<12<2..\n",
+    };
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        if (!strstr(buf_str(&out), want[i]))
+            fail_msg("no \"%s\" in\n%s", want[i], buf_str(&out));
+    assert_null(strstr(buf_str(&out), "embedding"));
+    assert_int_equal(forecast_text(c, &small), -1);
+}
+
+static json_int_t number(const json_t *o, const char *name)
+{
+    const json_t *v = json_object_get(o, name);
+    assert_true(json_is_integer(v));
+    return json_integer_value(v);
+}
+
+static void test_json(void **state)
+{
+    (void)state;
+    struct fixture f;
+    forecast_cube(&f, 12);
+    AUTO(plan) struct plan *p = plan_new(&f.s, (uint32_t[]){6, 4}, NULL, NULL);
+    AUTO(forecast) struct forecast *c = forecast_new(&f.s, p, NULL);
+    AUTO_BUF struct buf out = BUF(1 << 20);
+    assert_int_equal(forecast_json(c, &out), 0);
+    json_t *o = json_loads(buf_str(&out), JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(o);
+    assert_int_equal(number(o, "parameters"), c->n_params);
+    assert_int_equal(number(json_object_get(o, "batch"), "accumulation"), 3);
+    const json_t *ranks = json_object_get(o, "ranks");
+    assert_int_equal(json_array_size(ranks), 8);
+    for (size_t i = 0; i < 8; i++) {
+        json_t *r = json_array_get(ranks, i), *v;
+        json_int_t sum = 0;
+        const char *name;
+        json_object_foreach(json_object_get(r, "bytes"), name, v) sum += json_integer_value(v);
+        assert_true(sum > 0);
+        assert_int_equal(number(r, "arena_bytes"), sum);
+        assert_int_equal(number(r, "node"), i / 6);
+    }
+    const json_t *data = json_object_get(json_object_get(o, "groups"), "data");
+    assert_int_equal(json_array_size(data), 4);
+    assert_int_equal(json_integer_value(json_array_get(json_array_get(data, 3), 1)), 7);
+    json_decref(o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_placement),
-        cmocka_unit_test(test_exact_fit_and_too_few),
-        cmocka_unit_test(test_local_slots),
-        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_placement),   cmocka_unit_test(test_exact_fit_and_too_few),
+        cmocka_unit_test(test_local_slots), cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_text),        cmocka_unit_test(test_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
