@@ -7,8 +7,11 @@
 #ifndef DS_CMD_H
 #define DS_CMD_H
 
+struct err;
+
 struct command {
-    const char *name, *args, *help;
+    const char *name, *args;
+    const char *help; /* NULL: not for people */
     int (*run)(int argc, char **argv);
 };
 
@@ -17,11 +20,14 @@ int cmd_up(int argc, char **argv);
 int cmd_down(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_logs(int argc, char **argv);
+int cmd_controller(int argc, char **argv); /* started by up */
 
 /* The table, ended by a NULL name. */
 extern const struct command commands[];
 
-/* "dslaunch NAME: usage: ..." on stderr, made from the table; returns 2. */
+/* "usage: dslaunch NAME ARGS" on stderr; returns 2. */
 int cmd_usage(const char *name);
+/* "dslaunch NAME: text" on stderr; returns 2 for usage and spec, else 3. */
+int cmd_error(const char *name, const struct err *e);
 
 #endif
