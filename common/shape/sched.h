@@ -4,7 +4,8 @@
  * their own, so one interpreter (worker/train) runs every schedule, and the simulator proves a
  * table before it runs: every dependency met, no deadlock with sends that do not wait, every F
  * and B done exactly once, B in ascending micro-batch order per chunk (the order gradients are
- * summed in; docs/design.md, "Identities"), and how many activation slots a stage needs at
+ * summed in; docs/design.md, "Identities"), no slot or gradient buffer overwritten while it is
+ * needed, receives in the order of their sends, and how many activation slots a stage needs at
  * once.
  *
  * Pure; const once made.
