@@ -371,7 +371,7 @@ static int fd_of_env(const char *name, const char *text, const char **ret_end, i
 /* -1 in *ret if the variable is not set. */
 static int one_fd(const char *name, int *ret, struct err *e)
 {
-    const char *text = getenv(name), *end;
+    const char *text = getenv(name), *end = "";
     if (!text)
         return 0;
     if (fd_of_env(name, text, &end, ret, e) < 0)
@@ -381,7 +381,7 @@ static int one_fd(const char *name, int *ret, struct err *e)
 
 static int snapshot_fds(struct link *l, struct err *e)
 {
-    const char *name = "DSLAUNCH_SNAPSHOT", *text = getenv(name), *end;
+    const char *name = "DSLAUNCH_SNAPSHOT", *text = getenv(name), *end = "";
     if (!text)
         return 0;
     if (fd_of_env(name, text, &end, &l->snapshot[0], e) < 0)
