@@ -12,6 +12,7 @@
 #ifndef DS_KERNELS_CPU_APPROX_H
 #define DS_KERNELS_CPU_APPROX_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -29,6 +30,13 @@ SIMD_INLINE float f32_of_bits(int32_t i)
     float x;
     memcpy(&x, &i, sizeof(x));
     return x;
+}
+
+/* c ? a : b without a branch in sight: GCC would split the arms and do the rest for each. */
+SIMD_INLINE float select_f32(bool c, float a, float b)
+{
+    int32_t mask = -(int32_t)c;
+    return f32_of_bits((bits_of_f32(a) & mask) | (bits_of_f32(b) & ~mask));
 }
 
 /* 2^n for -126 <= n <= 127; any n gives some float. */
@@ -56,8 +64,8 @@ SIMD_INLINE float exp_reduced(float x, int32_t *ret_n)
 
 SIMD_INLINE float approx_exp(float x)
 {
-    x = x < -104.0f ? -104.0f : x;
-    x = x > 89.0f ? 89.0f : x;
+    x = select_f32(x < -104.0f, -104.0f, x);
+    x = select_f32(x > 89.0f, 89.0f, x);
     int32_t n;
     float q = exp_reduced(x, &n);
     int32_t half = n >> 1; /* 2^128 is no float: scale in two steps */
@@ -68,7 +76,7 @@ SIMD_INLINE float approx_exp(float x)
 SIMD_INLINE float approx_tanh(float x)
 {
     float a = f32_of_bits(bits_of_f32(x) & 0x7fffffff);
-    a = a > 10.0f ? 10.0f : a;
+    a = select_f32(a > 10.0f, 10.0f, a);
     int32_t n;
     float q = exp_reduced(a + a, &n);
     float s = pow2_f32(n);

@@ -19,7 +19,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/tile.h"
 
-enum { Q_TILE = 16, K_TILE = 64, QB_TILE = 32 }; /* QB_TILE: of queries, backward */
+enum { Q_TILE = 32, K_TILE = 64 };
 
 /* One (sequence, kv head) as the loops see it. */
 struct shape {
@@ -34,7 +34,7 @@ static struct shape shape_of(const struct attn_args *a)
     float scale = 1.0f / __builtin_sqrtf((float)a->head_dim);
     return (struct shape){
         .T = a->seq_len,
-        .Tp = (a->seq_len + QB_TILE - 1) / QB_TILE * QB_TILE,
+        .Tp = (a->seq_len + Q_TILE - 1) / Q_TILE * Q_TILE,
         .d = a->head_dim,
         .dp = (a->head_dim + LANES - 1) / LANES * LANES,
         .group = a->heads / a->kv_heads,
@@ -57,15 +57,17 @@ static int check(const char *op, const struct attn_args *a, struct err *e)
 
 /* Pieces of scratch, each whole cache lines because of the padding. */
 struct fwd_scratch {
-    float *kt, *v;    /* [dp, Tp], [Tp, dp] */
-    float *q, *s, *o; /* [Q_TILE, dp], [Q_TILE, K_TILE], [Q_TILE, dp] */
+    float *k, *v;     /* [Tp, dp] */
+    float *qt;        /* [d, Q_TILE]: a tile of queries, transposed */
+    float *st;        /* [K_TILE, Q_TILE]: scores, then P, transposed: a query is a SIMD lane */
+    float *o;         /* [Q_TILE, dp] */
     float *max, *sum; /* [Q_TILE] */
 };
 struct bwd_scratch {
     float *k, *kt, *vt, *dk, *dv; /* [Tp, dp], transposed [dp, Tp] */
     float *q, *dout, *dq;         /* [Tp, dp] */
     float *lse, *D;               /* [Tp] */
-    float *p, *ds;                /* [QB_TILE, K_TILE] */
+    float *p, *ds;                /* [Q_TILE, K_TILE] */
 };
 
 /* `at` is an address, or 0 to find out how much there is to cut. */
@@ -78,10 +80,10 @@ static float *cut(uintptr_t *at, int64_t n_floats)
 
 static uintptr_t cut_fwd(struct fwd_scratch *w, const struct shape *h, uintptr_t at)
 {
-    w->kt = cut(&at, h->dp * h->Tp);
-    w->v = cut(&at, h->dp * h->Tp);
-    w->q = cut(&at, Q_TILE * h->dp);
-    w->s = cut(&at, Q_TILE * K_TILE);
+    w->k = cut(&at, h->Tp * h->dp);
+    w->v = cut(&at, h->Tp * h->dp);
+    w->qt = cut(&at, h->dp * Q_TILE);
+    w->st = cut(&at, K_TILE * Q_TILE);
     w->o = cut(&at, Q_TILE * h->dp);
     w->max = cut(&at, Q_TILE);
     w->sum = cut(&at, Q_TILE);
@@ -95,8 +97,8 @@ static uintptr_t cut_bwd(struct bwd_scratch *w, const struct shape *h, uintptr_t
         *per_row[i] = cut(&at, h->Tp * h->dp);
     w->lse = cut(&at, h->Tp);
     w->D = cut(&at, h->Tp);
-    w->p = cut(&at, QB_TILE * K_TILE);
-    w->ds = cut(&at, QB_TILE * K_TILE);
+    w->p = cut(&at, Q_TILE * K_TILE);
+    w->ds = cut(&at, Q_TILE * K_TILE);
     return at;
 }
 
@@ -122,44 +124,42 @@ int attn_bwd_prepare(struct kern_cpu *c, const void *args, size_t *ret, struct e
     return 0;
 }
 
-/* Keys k0 .. k0+nk of a tile as query q0+i may see them: the number of columns, >= 0. */
-SIMD_INLINE int64_t visible(int64_t q, int64_t k0, int64_t nk)
+/* st: scores in, P out, of nk keys from k0.  `shrink` [Q_TILE] receives what o and sum so far
+ * are to be scaled by.  Key 0 is visible to every query, so no query's maximum stays -inf. */
+SIMD_CLONES static void softmax_tile(const struct fwd_scratch *w, int64_t q0, int64_t k0,
+                                     int64_t nk, float *restrict shrink)
 {
-    int64_t n = q - k0 + 1;
-    return n < 0 ? 0 : n < nk ? n : nk;
+    float *restrict st = w->st, m[Q_TILE], sum[Q_TILE];
+    for (int64_t j = q0 + 1 - k0 > 0 ? q0 + 1 - k0 : 0; j < nk; j++)
+        for (int l = 0; l < Q_TILE; l++) /* key k0 + j is behind query q0 + l */
+            st[j * Q_TILE + l] = l < (int)(k0 + j - q0) ? -INFINITY : st[j * Q_TILE + l];
+    for (int l = 0; l < Q_TILE; l++)
+        m[l] = w->max[l];
+    for (int64_t j = 0; j < nk; j++)
+        for (int l = 0; l < Q_TILE; l++)
+            m[l] = st[j * Q_TILE + l] > m[l] ? st[j * Q_TILE + l] : m[l];
+    for (int l = 0; l < Q_TILE; l++) {
+        shrink[l] = approx_exp(w->max[l] - m[l]);
+        sum[l] = w->sum[l] * shrink[l];
+    }
+    for (int64_t j = 0; j < nk; j++)
+        for (int l = 0; l < Q_TILE; l++) {
+            float p = approx_exp(st[j * Q_TILE + l] - m[l]);
+            st[j * Q_TILE + l] = p;
+            sum[l] += p;
+        }
+    for (int l = 0; l < Q_TILE; l++) {
+        w->max[l] = m[l];
+        w->sum[l] = sum[l];
+    }
 }
 
-/* s[Q_TILE, K_TILE]: scores in, P out; nk columns.  Scales o[Q_TILE, dp] where the maximum
- * rises.  Column k0 is visible to every row, so no row is empty. */
-SIMD_CLONES static void softmax_tile(const struct fwd_scratch *w, int64_t q0, int64_t k0,
-                                     int64_t nk, int64_t dp)
+/* o[Q_TILE, dp], each row by its factor */
+SIMD_CLONES static void scale_rows(float *restrict o, const float *restrict factor, int64_t dp)
 {
-    for (int64_t i = 0; i < Q_TILE; i++) {
-        float *restrict s = w->s + i * K_TILE, *restrict o = w->o + i * dp;
-        for (int64_t j = visible(q0 + i, k0, nk); j < nk; j++)
-            s[j] = -INFINITY;
-        float m[LANES], sum[LANES] = {0};
-        for (int l = 0; l < LANES; l++)
-            m[l] = w->max[i];
-        for (int64_t j = 0; j < nk; j += LANES)
-            for (int l = 0; l < LANES; l++)
-                m[l] = s[j + l] > m[l] ? s[j + l] : m[l];
-        float max = lanes_max(m);
-        for (int64_t j = 0; j < nk; j++)
-            s[j] = approx_exp(s[j] - max);
-        for (int64_t j = 0; j < nk; j += LANES)
-            for (int l = 0; l < LANES; l++)
-                sum[l] += s[j + l];
-        if (max == w->max[i]) {
-            w->sum[i] += lanes_sum(sum);
-            continue;
-        }
-        float shrink = approx_exp(w->max[i] - max);
-        w->sum[i] = w->sum[i] * shrink + lanes_sum(sum);
-        w->max[i] = max;
+    for (int64_t i = 0; i < Q_TILE; i++)
         for (int64_t j = 0; j < dp; j++)
-            o[j] *= shrink;
-    }
+            o[i * dp + j] *= factor[i];
 }
 
 /* q, out: the head's first element; lse [T] */
@@ -168,18 +168,21 @@ static void head_fwd(const struct shape *h, const struct fwd_scratch *w, const f
 {
     for (int64_t q0 = 0; q0 < h->T; q0 += Q_TILE) {
         int64_t rows = h->T - q0 < Q_TILE ? h->T - q0 : Q_TILE, end = q0 + Q_TILE;
-        tile_pack(w->q, Q_TILE, h->dp, q + q0 * h->ld, h->ld, rows, h->d, h->scale);
-        memset(w->o, 0, (size_t)(Q_TILE * h->dp) * sizeof(float));
+        tile_pack_transposed(w->qt, Q_TILE, q + q0 * h->ld, h->ld, rows, h->d, h->scale);
         for (int i = 0; i < Q_TILE; i++) {
             w->max[i] = -INFINITY;
             w->sum[i] = 0;
         }
         for (int64_t k0 = 0; k0 < end; k0 += K_TILE) {
             int64_t nk = end - k0 < K_TILE ? end - k0 : K_TILE;
-            tile_gemm(Q_TILE, nk, h->d, w->q, h->dp, 1, w->kt + k0, h->Tp, w->s, K_TILE, false);
-            softmax_tile(w, q0, k0, nk, h->dp);
-            tile_gemm(Q_TILE, h->dp, nk, w->s, K_TILE, 1, w->v + k0 * h->dp, h->dp, w->o, h->dp,
-                      true);
+            float shrink[Q_TILE];
+            tile_gemm(nk, Q_TILE, h->d, w->k + k0 * h->dp, h->dp, 1, w->qt, Q_TILE, w->st,
+                      Q_TILE, false);
+            softmax_tile(w, q0, k0, nk, shrink);
+            if (k0 > 0)
+                scale_rows(w->o, shrink, h->dp);
+            tile_gemm(Q_TILE, h->dp, nk, w->st, 1, Q_TILE, w->v + k0 * h->dp, h->dp, w->o,
+                      h->dp, k0 > 0);
         }
         for (int64_t i = 0; i < rows; i++) {
             tile_unpack(out + (q0 + i) * h->ldo, 0, w->o + i * h->dp, 0, 1, h->d,
@@ -200,7 +203,7 @@ void attn_fwd_cpu(struct kern *kern, const struct attn_args *a, struct dev_strea
         for (int64_t kv = 0; kv < a->kv_heads; kv++) {
             const float *q = (const float *)a->qkv + b * h.T * h.ld;
             const float *k = q + (a->heads + kv) * h.d, *v = k + a->kv_heads * h.d;
-            tile_pack_transposed(w.kt, h.Tp, k, h.ld, h.T, h.d);
+            tile_pack(w.k, h.Tp, h.dp, k, h.ld, h.T, h.d, 1.0f);
             tile_pack(w.v, h.Tp, h.dp, v, h.ld, h.T, h.d, 1.0f);
             for (int64_t i = kv * h.group; i < (kv + 1) * h.group; i++)
                 head_fwd(&h, &w, q + i * h.d, (float *)a->out + b * h.T * h.ldo + i * h.d,
@@ -208,11 +211,18 @@ void attn_fwd_cpu(struct kern *kern, const struct attn_args *a, struct dev_strea
         }
 }
 
+/* How many of the keys k0 .. k0+nk query q sees. */
+SIMD_INLINE int64_t visible(int64_t q, int64_t k0, int64_t nk)
+{
+    int64_t n = q - k0 + 1;
+    return n < 0 ? 0 : n < nk ? n : nk;
+}
+
 /* p: scores in, P out; ds: dO V^T in, dS out. */
 SIMD_CLONES static void grad_tile(const struct bwd_scratch *w, int64_t q0, int64_t k0,
                                   int64_t nk)
 {
-    for (int64_t i = 0; i < QB_TILE; i++) {
+    for (int64_t i = 0; i < Q_TILE; i++) {
         float *restrict p = w->p + i * K_TILE, *restrict ds = w->ds + i * K_TILE;
         float lse = w->lse[q0 + i], D = w->D[q0 + i];
         for (int64_t j = visible(q0 + i, k0, nk); j < nk; j++)
@@ -228,16 +238,16 @@ static void head_bwd(const struct shape *h, const struct bwd_scratch *w)
 {
     int64_t dp = h->dp;
     for (int64_t k0 = 0; k0 < h->Tp; k0 += K_TILE)
-        for (int64_t q0 = k0; q0 < h->Tp; q0 += QB_TILE) {
-            int64_t nk = q0 + QB_TILE - k0 < K_TILE ? q0 + QB_TILE - k0 : K_TILE;
+        for (int64_t q0 = k0; q0 < h->Tp; q0 += Q_TILE) {
+            int64_t nk = q0 + Q_TILE - k0 < K_TILE ? q0 + Q_TILE - k0 : K_TILE;
             const float *q = w->q + q0 * dp, *dout = w->dout + q0 * dp;
-            tile_gemm(QB_TILE, nk, h->d, q, dp, 1, w->kt + k0, h->Tp, w->p, K_TILE, false);
-            tile_gemm(QB_TILE, nk, h->d, dout, dp, 1, w->vt + k0, h->Tp, w->ds, K_TILE, false);
+            tile_gemm(Q_TILE, nk, h->d, q, dp, 1, w->kt + k0, h->Tp, w->p, K_TILE, false);
+            tile_gemm(Q_TILE, nk, h->d, dout, dp, 1, w->vt + k0, h->Tp, w->ds, K_TILE, false);
             grad_tile(w, q0, k0, nk);
-            tile_gemm(nk, dp, QB_TILE, w->p, 1, K_TILE, dout, dp, w->dv + k0 * dp, dp, true);
-            tile_gemm(nk, dp, QB_TILE, w->ds, 1, K_TILE, q, dp, w->dk + k0 * dp, dp, true);
-            tile_gemm(QB_TILE, dp, nk, w->ds, K_TILE, 1, w->k + k0 * dp, dp, w->dq + q0 * dp,
-                      dp, true);
+            tile_gemm(nk, dp, Q_TILE, w->p, 1, K_TILE, dout, dp, w->dv + k0 * dp, dp, true);
+            tile_gemm(nk, dp, Q_TILE, w->ds, 1, K_TILE, q, dp, w->dk + k0 * dp, dp, true);
+            tile_gemm(Q_TILE, dp, nk, w->ds, K_TILE, 1, w->k + k0 * dp, dp, w->dq + q0 * dp, dp,
+                      true);
         }
 }
 
@@ -283,8 +293,8 @@ void attn_bwd_cpu(struct kern *kern, const struct attn_args *a, struct dev_strea
             int64_t at_v = at_k + a->kv_heads * h.d;
             const float *qkv = a->qkv;
             tile_pack(w.k, h.Tp, h.dp, qkv + at_k, h.ld, h.T, h.d, 1.0f);
-            tile_pack_transposed(w.kt, h.Tp, qkv + at_k, h.ld, h.T, h.d);
-            tile_pack_transposed(w.vt, h.Tp, qkv + at_v, h.ld, h.T, h.d);
+            tile_pack_transposed(w.kt, h.Tp, qkv + at_k, h.ld, h.T, h.d, 1.0f);
+            tile_pack_transposed(w.vt, h.Tp, qkv + at_v, h.ld, h.T, h.d, 1.0f);
             memset(w.dk, 0, bytes);
             memset(w.dv, 0, bytes);
             for (int64_t i = kv * h.group; i < (kv + 1) * h.group; i++)

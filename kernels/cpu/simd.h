@@ -40,10 +40,13 @@ SIMD_INLINE float lanes_sum(const float s[LANES])
 
 SIMD_INLINE float lanes_max(const float s[LANES])
 {
-    float m = s[0];
-    for (int l = 1; l < LANES; l++)
-        m = s[l] > m ? s[l] : m;
-    return m;
+    float t[LANES / 2];
+    for (int l = 0; l < 8; l++)
+        t[l] = s[l] > s[l + 8] ? s[l] : s[l + 8];
+    for (int l = 0; l < 4; l++)
+        t[l] = t[l] > t[l + 4] ? t[l] : t[l + 4];
+    float a = t[0] > t[2] ? t[0] : t[2], b = t[1] > t[3] ? t[1] : t[3];
+    return a > b ? a : b;
 }
 
 /* Sum of x[0..n). */

@@ -59,12 +59,12 @@ SIMD_CLONES void tile_pack(float *dst, int64_t rows_padded, int64_t cols_padded,
 
 SIMD_CLONES void tile_pack_transposed(float *restrict dst, int64_t rows_padded,
                                       const float *restrict src, int64_t ld, int64_t rows,
-                                      int64_t cols)
+                                      int64_t cols, float factor)
 {
     for (int64_t r0 = 0; r0 < rows_padded; r0 += LANES) /* a cache line of each row of dst */
         for (int64_t c = 0; c < cols; c++)
             for (int64_t r = r0; r < r0 + LANES; r++)
-                dst[c * rows_padded + r] = r < rows ? src[r * ld + c] : 0.0f;
+                dst[c * rows_padded + r] = r < rows ? src[r * ld + c] * factor : 0.0f;
 }
 
 SIMD_CLONES void tile_unpack(float *restrict dst, int64_t ld, const float *restrict src,

@@ -19,9 +19,9 @@ void tile_gemm(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_row, i
 /* dst[rows_padded, cols_padded] = src[rows, cols] * factor, and zeros around it. */
 void tile_pack(float *dst, int64_t rows_padded, int64_t cols_padded, const float *src,
                int64_t ld, int64_t rows, int64_t cols, float factor);
-/* dst[cols, rows_padded] = transposed src[rows, cols], and zeros behind each row. */
+/* dst[cols, rows_padded] = transposed src[rows, cols] * factor, and zeros behind each row. */
 void tile_pack_transposed(float *dst, int64_t rows_padded, const float *src, int64_t ld,
-                          int64_t rows, int64_t cols);
+                          int64_t rows, int64_t cols, float factor);
 /* dst[rows, cols] = src[., ld_src] * factor */
 void tile_unpack(float *dst, int64_t ld, const float *src, int64_t ld_src, int64_t rows,
                  int64_t cols, float factor);
