@@ -26,16 +26,46 @@
 #define PROGRESS_NS (30 * NS_PER_S)     /* a rank that stood still longer will not save */
 #define REFUSED_NS (2 * NS_PER_S)       /* a refused worker ends by itself by then */
 #define PAUSE_NS (2 * NS_PER_S)         /* between two ticks: we were stopped ourselves */
-enum { LINGER_MS = 1000 };
+enum { LINGER_MS = 1000, GREETED_MAX = 8 };
+
+/* Out of the greeted ones, if it is one. */
+static void unlink_greeted(struct connection *c)
+{
+    for (struct connection **at = &c->a->greeted; *at; at = &(*at)->next) {
+        if (*at == c) {
+            *at = c->next;
+            return;
+        }
+    }
+}
 
 void agent_connection_free(struct connection *c)
 {
-    if (c->a->pending == c)
-        c->a->pending = NULL;
+    unlink_greeted(c);
     if (c->a->controller == c)
         c->a->controller = NULL;
     channel_close(c->ch);
     free(c);
+}
+
+void agent_connection_accept(struct connection *c)
+{
+    unlink_greeted(c);
+    if (c->a->controller)
+        agent_connection_free(c->a->controller);
+    c->a->controller = c;
+}
+
+/* Those who came before `until` and have not introduced themselves, and all but the newest few.
+ */
+static void drop_greeted(struct agent *a, int64_t until_ns)
+{
+    int n = 0;
+    for (struct connection *c = a->greeted, *next; c; c = next) {
+        next = c->next;
+        if (++n > GREETED_MAX || c->since_ns < until_ns)
+            agent_connection_free(c);
+    }
 }
 
 static void on_end(void *ctx, const struct err *why)
@@ -68,8 +98,6 @@ static void on_connection(uv_poll_t *h, int status, int events)
         log_warn("another user's connection was refused");
         return;
     }
-    if (a->pending)
-        agent_connection_free(a->pending);
     struct connection *c = xcalloc(1, sizeof *c);
     c->a = a;
     c->since_ns = clock_now_ns();
@@ -79,8 +107,10 @@ static void on_connection(uv_poll_t *h, int status, int events)
         free(c);
         return;
     }
-    a->pending = c;
+    c->next = a->greeted;
+    a->greeted = c;
     reports_hello(c);
+    drop_greeted(a, INT64_MIN);
 }
 
 static void on_closed(uv_handle_t *h)
@@ -105,8 +135,7 @@ static void finish(struct agent *a)
     }
     if (a->controller)
         agent_connection_free(a->controller);
-    if (a->pending)
-        agent_connection_free(a->pending);
+    drop_greeted(a, INT64_MAX);
     uv_close((uv_handle_t *)&a->tick, on_closed);
     writer_free(TAKE(a->writer));
     if (workers_live(a->workers) == 0)
@@ -208,8 +237,7 @@ static void check_deadlines(struct agent *a, int64_t now)
     int64_t limit = a->orphan_ns;
     if (!workers_live(a->workers) && limit > IDLE_ORPHAN_NS)
         limit = IDLE_ORPHAN_NS;
-    if (a->pending && now - a->pending->since_ns > HELLO_NS)
-        agent_connection_free(a->pending);
+    drop_greeted(a, now - HELLO_NS);
     for (uint32_t i = 0; i < workers_count(a->workers); i++) {
         struct proc *p = workers_at(a->workers, i);
         (void)proc_still_ns(p, now);

@@ -31,7 +31,8 @@ struct gone { /* a rank's end, as it is told */
     char *kind, *text;
 };
 
-struct connection { /* a peer that has connected; freed with its channel */
+struct connection {          /* a peer that has connected; freed with its channel */
+    struct connection *next; /* of the greeted ones, newest first */
     struct agent *a;
     struct channel *ch;
     size_t told_gone; /* ends that its AgentHello held */
@@ -44,7 +45,7 @@ struct agent {
     uv_poll_t listener;
     uv_timer_t tick;
     unsigned handles;
-    struct connection *pending, *controller; /* greeted; accepted */
+    struct connection *greeted, *controller; /* not yet accepted; accepted */
     struct workers *workers;
     struct writer *writer;
     struct outbox *outbox;
@@ -75,8 +76,9 @@ struct agent {
 /* agent.c */
 bool agent_live_clear(struct agent *a); /* answers a Kill, goes on with leaving, if it can */
 void agent_connection_free(struct connection *c);
+void agent_connection_accept(struct connection *c); /* it is the controller now */
 
-/* orders.c: a frame of the accepted or the pending controller. */
+/* orders.c: a frame of the accepted or a greeted controller. */
 void orders_on_frame(void *ctx, const Dsl__Frame *f);
 
 /* reports.c */

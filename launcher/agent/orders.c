@@ -26,7 +26,7 @@ static void take_log_positions(struct agent *a, const Dsl__ControllerHello *m)
     }
 }
 
-/* The pending connection becomes the controller. */
+/* A greeted connection becomes the controller. */
 static void accept_controller(struct connection *c, const Dsl__ControllerHello *m)
 {
     struct agent *a = c->a;
@@ -37,15 +37,12 @@ static void accept_controller(struct connection *c, const Dsl__ControllerHello *
         agent_connection_free(c);
         return;
     }
-    if (a->controller && a->controller != c) {
-        log_info("a newer controller has come");
-        agent_connection_free(a->controller);
+    if (a->controller != c) {
+        if (a->controller)
+            log_info("a newer controller has come");
+        agent_connection_accept(c);
+        a->clearing = false; /* it reads in AgentHello what lives, and says what is to go */
     }
-    if (a->controller != c)
-        a->clearing = false; /* the new one reads in AgentHello what lives, and says itself */
-    a->controller = c;
-    if (a->pending == c)
-        a->pending = NULL;
     a->world = m->world;
     a->orphan_ns = m->orphan_ns > 0 ? m->orphan_ns : a->p.orphan_ns;
     a->grace_ns = m->grace_ns > 0 ? m->grace_ns : 0;

@@ -159,6 +159,11 @@ static int run(struct serve *s, int listen_fd, const char *path, struct err *e)
     }
     say_ready(s, "ready");
     (void)uv_run(&loop, UV_RUN_DEFAULT);
+    sigset_t leaving; /* a second SIGTERM must not stop us from cleaning up */
+    (void)sigemptyset(&leaving);
+    for (int i = 0; i < 2; i++)
+        (void)sigaddset(&leaving, signals[i]);
+    (void)pthread_sigmask(SIG_BLOCK, &leaving, NULL);
     for (int i = 0; i < 2; i++)
         uv_close((uv_handle_t *)&handles[i], NULL);
     (void)uv_run(&loop, UV_RUN_NOWAIT);

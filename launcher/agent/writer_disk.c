@@ -162,8 +162,8 @@ static void prune(const struct writer_job *j, bool uncommitted)
         const char *suffix;
         if (!parse(f->d_name, &x, &suffix))
             continue;
-        bool past =
-            x.generation < j->generation || (x.generation == j->generation && x.step < j->step);
+        bool past = x.generation < j->generation ||
+                    (x.generation == j->generation && (uncommitted || x.step < j->step));
         if (*suffix == 0) {
             if (n == room)
                 committed =
