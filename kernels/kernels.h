@@ -4,7 +4,11 @@
  * an op never allocates, communicates, synchronises or exits.  What may be slow, allocate, time
  * variants or read a plan cache happens in `prepare`, once per op and shape, before the first
  * step; prepare also says how many bytes of scratch a run with that shape needs, and
- * `args.scratch` of a run must point to at least that many, 64-byte aligned.
+ * `args.scratch` of a run must point to at least that many, 64-byte aligned.  A run has the
+ * shape of some prepare before it (rope's tables come from there); scratch asked for with
+ * `accumulate` set is enough for a run without, not the other way round.
+ *
+ * Outputs lie on no input unless the op's comment says that they may.
  *
  * Shapes are row-major.  Tokens are rows: row = sequence * seq_len + position, rows = B * T.  A
  * weight gradient is written `=` or, with `accumulate`, `+=`; everything else is `=` unless the
@@ -50,9 +54,12 @@ enum kern_op {
 };
 
 /* Token embedding over a vocabulary slice, plus learned positions (gpt2).
- * fwd: y[r,:] = (v0 <= ids[r] < v0+vocab ? table[ids[r]-v0,:] : 0) + (pos ? pos[(row0+r) %
- * seq_len,:] : 0) bwd: dtable[vocab,hidden] and dpos[seq_len,hidden] (if not NULL) from dy,
- * rows in ascending order. */
+ *
+ * fwd: y[r,:] = (v0 <= ids[r] < v0+vocab ? table[ids[r]-v0,:] : 0)
+ *             + (pos ? pos[(row0+r) % seq_len,:] : 0)
+ *
+ * bwd: dtable[vocab,hidden] and dpos[seq_len,hidden] (each if not NULL) from dy, rows in
+ * ascending order. */
 struct embed_args {
     enum dtype dtype;
     int64_t rows, hidden, vocab, v0, seq_len, row0;
@@ -68,7 +75,10 @@ struct embed_args {
 };
 
 /* Layer norm (gain and bias) or RMS norm (gain), with the residual add in front of it.
- * fwd: s = delta ? x + delta : x; `sum` receives s if delta; y = norm(s) * gain (+ bias).
+ *
+ * fwd: s = delta ? x + delta : x; `sum` receives s if delta, and may be x or delta;
+ * y = norm(s) * gain (+ bias).
+ *
  * bwd: dx = d/ds norm · dy + (dsum ? dsum : 0), which is the gradient of x and of delta alike.
  * dgain, dbias [cols]. */
 enum norm_kind { NORM_LAYER, NORM_RMS };
@@ -151,12 +161,16 @@ struct act_args {
 
 /* Softmax cross-entropy over a vocabulary slice, in three passes between which the caller
  * reduces over the tensor group.  Columns whose id v0+c >= vocab_valid are padding: they never
- * count, and their gradient is 0.  A target < 0 is ignored: loss 0, gradient row 0. max:
- * row_max[r] = max over valid columns (then all-reduce max) sum:  row_sum[r] = sum exp(logit -
- * row_max); row_target[r] = target in slice ? its logit : 0 (then all-reduce sum of both) grad:
- * loss[0] = fp64 sum over rows of log(row_sum) + row_max - row_target, rows ascending; dlogits
- * (in place on logits) = (softmax - onehot) * scale.  With `loss_only` false the gradient is
- * written; true leaves logits as they are (validation). */
+ * count, and their gradient is 0.  A target < 0 is ignored: loss 0, gradient row 0.
+ *
+ * max: row_max[r] = max over valid columns, -inf if there are none (then all-reduce max)
+ *
+ * sum: row_sum[r] = sum exp(logit - row_max); row_target[r] = target in slice ? its logit : 0
+ * (then all-reduce sum of both)
+ *
+ * grad: loss[0] = fp64 sum over rows of log(row_sum) + row_max - row_target, rows ascending;
+ * dlogits (in place on logits) = (softmax - onehot) * scale.  With `loss_only` false the
+ * gradient is written; true leaves logits as they are (validation). */
 struct xent_args {
     enum dtype dtype;
     int64_t rows, vocab, v0, vocab_valid;

@@ -162,6 +162,10 @@ static void norm_one(struct kern *k, enum norm_kind kind, int64_t rows, int64_t 
         for (int64_t i = 0; i < n; i++)
             sum->d[i] = x->d[i] + delta->d[i];
         assert_near("norm sum", sum, TOL);
+        AUTO(vec) struct vec *both = vec_copy(x); /* sum may lie on x */
+        a->x = a->sum = both->f;
+        k->norm_fwd(k, a, NULL);
+        assert_memory_equal(both->f, sum->f, (size_t)n * sizeof(float));
     }
     c.s = delta ? sum : x;
     for (int64_t i = 0; i < n; i++) /* both go on from the sum as it is in fp32 */
