@@ -81,7 +81,7 @@ struct comm {
     const uint32_t *ranks; /* [size] world ranks, ascending; owned by the transport */
     uint64_t seq;          /* number of the last collective, from 1; sends and receives are
                               numbered per pair */
-    int64_t spent_ns;      /* inside operations, in all */
+    int64_t spent_ns;      /* waiting inside operations, in all */
 };
 
 static inline void comm_free(struct comm *c)

@@ -25,7 +25,7 @@ struct groups *groups_new(const struct spec *s, uint32_t rank, struct comm_net *
                           struct err *e);
 void groups_free(struct groups *g);
 OWN(groups);
-/* Time spent inside operations so far, all groups. */
+/* Time spent waiting inside operations so far, all groups. */
 int64_t groups_spent_ns(const struct groups *g);
 
 #endif

@@ -306,7 +306,7 @@ int tcp_keep(struct tcp *t, uint32_t to, struct err *e)
     return conn_keep(&t->peers[to].conn, &why) < 0 ? die(t, &why, e) : 0;
 }
 
-int tcp_wait(struct tcp *t, enum tcp_wait what, struct err *e)
+static int wait_for(struct tcp *t, enum tcp_wait what, struct err *e)
 {
     for (int spins = 0, passes = 1;; passes++) {
         int r = pass(t, e);
@@ -330,6 +330,14 @@ int tcp_wait(struct tcp *t, enum tcp_wait what, struct err *e)
     }
     page_waits(t, false, UINT32_MAX);
     return 0;
+}
+
+int tcp_wait(struct tcp *t, enum tcp_wait what, struct err *e)
+{
+    int64_t t0 = clock_now_ns();
+    int r = wait_for(t, what, e);
+    t->comm.spent_ns += clock_now_ns() - t0;
+    return r;
 }
 
 int tcp_scratch(struct tcp *t, size_t bytes, char **ret, struct err *e)
