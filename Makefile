@@ -103,6 +103,9 @@ $(UNIT): $(B)/tests/%: $(B)/tests/%.o $(B)/libtest.a
 $(B)/tests/%.o: | $(PROTO:%.proto=$(B)/%.pb-c.h)
 unit: $(UNIT) ## build the unit tests
 
+golden: $(B)/tests/unit/test_spec_golden ## write tests/golden anew, to be looked at in a diff
+	$(Q)UPDATE_GOLDEN=1 $<
+
 # What the build and the tests need is installed first, by name, where it is missing.
 NEED = contrib/debian/need
 demo: ## install what the build needs, build, run the main job and judge it
@@ -156,6 +159,6 @@ fmt: ## format the sources
 	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format -i
 fmt-check:
 	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format --dry-run -Werror
-.PHONY: all unit demo check check-long asan tidy install config help clean fmt fmt-check
+.PHONY: all unit golden demo check check-long asan tidy install config help clean fmt fmt-check
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

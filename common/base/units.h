@@ -1,4 +1,4 @@
-/* units.h: sizes and durations as people write them, exactly. */
+/* units.h: durations as people write them. */
 #ifndef DS_BASE_UNITS_H
 #define DS_BASE_UNITS_H
 

@@ -73,14 +73,14 @@ static int bracket(struct names *v, const char *list, const char **p, struct err
         uint64_t lo, hi;
         int width, hi_width;
         if (number(p, &lo, &width) < 0)
-            return err_set(e, ERR_SPEC, "character %td of \"%s\": expected a number",
+            return err_set(e, ERR_SPEC, "character %td of \"%.64s\": expected a number",
                            *p - list + 1, list);
         hi = lo;
         if (**p == '-') {
             (*p)++;
             if (number(p, &hi, &hi_width) < 0 || hi < lo)
                 return err_set(e, ERR_SPEC,
-                               "character %td of \"%s\": expected a number not below %llu",
+                               "character %td of \"%.64s\": expected a number not below %llu",
                                *p - list + 1, list, (unsigned long long)lo);
         }
         if (hi - lo >= HOSTS_MAX)
@@ -93,9 +93,12 @@ static int bracket(struct names *v, const char *list, const char **p, struct err
                     return -1;
             }
     } while (*(*p)++ == ',');
-    if ((*p)[-1] != ']')
-        return err_set(e, ERR_SPEC, "character %td of \"%s\": the [ is never closed",
+    if (!(*p)[-1])
+        return err_set(e, ERR_SPEC, "character %td of \"%.64s\": the [ is never closed",
                        open - list + 1, list);
+    if ((*p)[-1] != ']')
+        return err_set(e, ERR_SPEC, "character %td of \"%.64s\": expected a comma or ]",
+                       *p - list, list);
     struct names old = *v;
     *v = out;
     out = old;
@@ -118,6 +121,10 @@ int hosts_expand(const char *list, char ***ret, size_t *ret_n, struct err *e)
         if (add(&one, "", 0, "", e) < 0)
             return -1;
         const char *start = p;
+        if (*p == '-' || *p == '.')
+            return err_set(e, ERR_SPEC,
+                           "character %td of \"%.64s\": a host name does not begin with %c",
+                           p - list + 1, list, *p);
         while (*p && *p != ',' && *p != ' ') {
             const char *s = p;
             while (name_char(*p))
@@ -128,11 +135,11 @@ int hosts_expand(const char *list, char ***ret, size_t *ret_n, struct err *e)
                 return -1;
             if (*p && *p != ',' && *p != ' ' && *p != '[' && !name_char(*p))
                 return err_set(e, ERR_SPEC,
-                               "character %td of \"%s\": '%c' is not part of a host name",
+                               "character %td of \"%.64s\": '%c' is not part of a host name",
                                p - list + 1, list, *p);
         }
         if (p == start)
-            return err_set(e, ERR_SPEC, "character %td of \"%s\": a host name is missing",
+            return err_set(e, ERR_SPEC, "character %td of \"%.64s\": a host name is missing",
                            p - list + 1, list);
         for (size_t i = 0; i < one.n; i++)
             if (add(&all, one.name[i], strlen(one.name[i]), "", e) < 0)
@@ -141,7 +148,7 @@ int hosts_expand(const char *list, char ***ret, size_t *ret_n, struct err *e)
             p++;
     } while (*p++ == ',');
     if (p[-1])
-        return err_set(e, ERR_SPEC, "character %td of \"%s\": expected a comma", p - list,
+        return err_set(e, ERR_SPEC, "character %td of \"%.64s\": expected a comma", p - list,
                        list);
     *ret = TAKE(all.name);
     *ret_n = all.n;

@@ -125,10 +125,11 @@ struct spec {
     } monitor;
 };
 
-/* Reads `path`, applies `sets` ("key.path=YAML", later ones win), fills presets and defaults
- * and cross-checks.  On failure *e (ERR_SPEC) holds a count, and every error, one
- * "file:line:col: key: what" with its hint line each, was appended to `report`.  A --set is
- * named "--set N". */
+/* Reads `path`, applies `sets` ("key.path=YAML", later ones win; a map sets the keys of a
+ * section; null or nothing gives a key its default back), fills presets and defaults and
+ * cross-checks.  On failure *e (ERR_SPEC) holds a count, and every error, one "file:line:col:
+ * key: what" with its hint line each, was appended to `report`; in a --set the place is the
+ * option itself.  Beyond the first 50 only their number is said. */
 struct spec *spec_load(const char *path, char *const *sets, size_t n_sets, struct buf *report,
                        struct err *e);
 /* As spec_load, from memory; `path` is only named in errors and gives the workdir. */

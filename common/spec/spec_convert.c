@@ -1,4 +1,4 @@
-/* From YAML nodes to values.  Each kind of key has one converter. */
+/* From YAML nodes to values, and back to nothing.  Each kind of key has one converter. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -10,14 +10,10 @@
 #include "common/base/units.h"
 #include "common/spec/hosts.h"
 #include "common/spec/spec_read.h"
-#include "common/spec/yaml.h"
+
+enum { ENV_NAME_MAX = 128 };
 
 #define FIELD(type) ((type *)((char *)r->s + k->offset))
-
-static struct spec_mark mark(const struct spec_read *r, const struct ynode *n)
-{
-    return (struct spec_mark){r->source, n->line, n->column};
-}
 
 static int expect(struct spec_read *r, const struct spec_key *k, const struct ynode *n,
                   enum ynode_kind kind, const char *what)
@@ -25,7 +21,7 @@ static int expect(struct spec_read *r, const struct spec_key *k, const struct yn
     static const char *const names[] = {"one value", "a list", "a map"};
     if (n->kind == kind)
         return 0;
-    return spec_error(r, mark(r, n), k->path, NULL, "expected %s, found %s", what,
+    return spec_error(r, spec_at(r, n), k->path, NULL, "expected %s, found %s", what,
                       names[n->kind]);
 }
 
@@ -43,10 +39,12 @@ static int to_real(const char *text, double *ret)
 static int in_range(struct spec_read *r, const struct spec_key *k, const struct ynode *n,
                     double v)
 {
+    const char *unit = k->kind == KEY_DURATION ? "s" : "";
     if (v >= k->min && v <= k->max)
         return 0;
-    return spec_error(r, mark(r, n), k->path, NULL, "%s is out of range: %.10g to %.10g",
-                      n->text, k->min, k->max);
+    return spec_error(r, spec_at(r, n), k->path, NULL,
+                      "%.64s is out of range: %.12g%s to %.12g%s", n->text, k->min, unit,
+                      k->max, unit);
 }
 
 static int real(struct spec_read *r, const struct spec_key *k, const struct ynode *n,
@@ -56,7 +54,8 @@ static int real(struct spec_read *r, const struct spec_key *k, const struct ynod
     if (expect(r, k, n, YNODE_SCALAR, "a number") < 0)
         return -1;
     if (to_real(n->text, &v) < 0)
-        return spec_error(r, mark(r, n), k->path, NULL, "\"%.64s\" is not a number", n->text);
+        return spec_error(r, spec_at(r, n), k->path, NULL, "\"%.64s\" is not a number",
+                          n->text);
     if (in_range(r, k, n, v) < 0)
         return -1;
     *ret = v;
@@ -70,7 +69,8 @@ static int whole(struct spec_read *r, const struct spec_key *k, const struct yno
     if (real(r, k, n, &v) < 0)
         return -1;
     if (v != floor(v))
-        return spec_error(r, mark(r, n), k->path, NULL, "%s is not a whole number", n->text);
+        return spec_error(r, spec_at(r, n), k->path, NULL, "%.64s is not a whole number",
+                          n->text);
     *ret = (uint64_t)v;
     return 0;
 }
@@ -81,8 +81,8 @@ static int boolean(struct spec_read *r, const struct spec_key *k, const struct y
         return -1;
     bool yes = strcmp(n->text, "true") == 0;
     if (!yes && strcmp(n->text, "false") != 0)
-        return spec_error(r, mark(r, n), k->path, NULL, "\"%.64s\" is neither true nor false",
-                          n->text);
+        return spec_error(r, spec_at(r, n), k->path, NULL,
+                          "\"%.64s\" is neither true nor false", n->text);
     *FIELD(bool) = yes;
     return 0;
 }
@@ -93,7 +93,7 @@ static int duration(struct spec_read *r, const struct spec_key *k, const struct 
     if (expect(r, k, n, YNODE_SCALAR, "a duration") < 0)
         return -1;
     if (units_duration(n->text, &ns) < 0)
-        return spec_error(r, mark(r, n), k->path,
+        return spec_error(r, spec_at(r, n), k->path,
                           "write a number and a unit: 500ms, 30s, 5m, 1h30m",
                           "\"%.64s\" is not a duration", n->text);
     bool never = ns == INT64_MAX && k->max >= 1e9;
@@ -124,7 +124,7 @@ static int word(struct spec_read *r, const struct spec_key *k, const struct ynod
     int i = word_index(k->words, n->text);
     if (i < 0 && word_index(k->later, n->text) >= 0) {
         (void)snprintf(hint, sizeof hint, "this version has: %s", k->words);
-        return spec_error(r, mark(r, n), k->path, hint,
+        return spec_error(r, spec_at(r, n), k->path, hint,
                           "%.64s is not available in this version", n->text);
     }
     if (i < 0) {
@@ -133,7 +133,8 @@ static int word(struct spec_read *r, const struct spec_key *k, const struct ynod
             (void)snprintf(hint, sizeof hint, "did you mean %s?", like);
         else
             (void)snprintf(hint, sizeof hint, "one of: %s", k->words);
-        return spec_error(r, mark(r, n), k->path, hint, "\"%.64s\" is not known here", n->text);
+        return spec_error(r, spec_at(r, n), k->path, hint, "\"%.64s\" is not known here",
+                          n->text);
     }
     *FIELD(unsigned) = (unsigned)i;
     return 0;
@@ -142,18 +143,19 @@ static int word(struct spec_read *r, const struct spec_key *k, const struct ynod
 static int strings(struct spec_read *r, const struct spec_key *k, const struct ynode *n)
 {
     char ***field = FIELD(char **);
+    const struct ynode *const *kids = (const struct ynode *const *)n->kids;
+    size_t count = n->n;
     if (n->kind == YNODE_SCALAR) {
-        *field = xcalloc(2, sizeof **field);
-        (*field)[0] = xstrdup(n->text);
-        return 0;
-    }
-    if (expect(r, k, n, YNODE_LIST, "a list of words") < 0)
+        kids = &n;
+        count = 1;
+    } else if (expect(r, k, n, YNODE_LIST, "a list of words") < 0) {
         return -1;
-    *field = xcalloc(n->n + 1, sizeof **field);
-    for (size_t i = 0; i < n->n; i++) {
-        if (n->kids[i]->kind != YNODE_SCALAR)
-            return spec_error(r, mark(r, n->kids[i]), k->path, NULL, "expected a word");
-        (*field)[i] = xstrdup(n->kids[i]->text);
+    }
+    *field = xcalloc(count + 1, sizeof **field);
+    for (size_t i = 0; i < count; i++) {
+        if (kids[i]->kind != YNODE_SCALAR || !*kids[i]->text)
+            return spec_error(r, spec_at(r, kids[i]), k->path, NULL, "expected a word");
+        (*field)[i] = xstrdup(kids[i]->text);
     }
     return 0;
 }
@@ -169,7 +171,7 @@ static int counts(struct spec_read *r, const struct spec_key *k, const struct yn
     field->v = xcalloc(n->n, sizeof *field->v);
     field->n = n->n;
     for (size_t i = 0; i < n->n; i++) {
-        uint64_t v;
+        uint64_t v = 0;
         if (whole(r, k, n->kids[i], &v) < 0)
             return -1;
         field->v[i] = (uint32_t)v;
@@ -182,7 +184,7 @@ static int pair(struct spec_read *r, const struct spec_key *k, const struct ynod
     if (expect(r, k, n, YNODE_LIST, "a list of two numbers") < 0)
         return -1;
     if (n->n != 2)
-        return spec_error(r, mark(r, n), k->path, NULL, "expected two numbers, found %zu",
+        return spec_error(r, spec_at(r, n), k->path, NULL, "expected two numbers, found %zu",
                           n->n);
     return real(r, k, n->kids[0], FIELD(double)) < 0 ||
                    real(r, k, n->kids[1], FIELD(double) + 1) < 0
@@ -190,10 +192,14 @@ static int pair(struct spec_read *r, const struct spec_key *k, const struct ynod
                : 0;
 }
 
+size_t spec_env_name(const char *s)
+{
+    return strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_");
+}
+
 static bool env_name(const char *s)
 {
-    return *s && !(*s >= '0' && *s <= '9') &&
-           !s[strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")];
+    return *s && !(*s >= '0' && *s <= '9') && !s[spec_env_name(s)] && strlen(s) <= ENV_NAME_MAX;
 }
 
 static int environment(struct spec_read *r, const struct spec_key *k, const struct ynode *n)
@@ -205,11 +211,11 @@ static int environment(struct spec_read *r, const struct spec_key *k, const stru
     for (size_t i = 0; i < n->n; i++) {
         const char *name = n->keys[i]->text;
         if (!env_name(name))
-            return spec_error(r, mark(r, n->keys[i]), k->path, NULL,
+            return spec_error(r, spec_at(r, n->keys[i]), k->path, NULL,
                               "\"%.64s\" is not a variable's name", name);
         if (n->kids[i]->kind != YNODE_SCALAR)
-            return spec_error(r, mark(r, n->kids[i]), k->path, NULL, "%s: expected one value",
-                              name);
+            return spec_error(r, spec_at(r, n->kids[i]), k->path, NULL,
+                              "%s: expected one value", name);
         (*field)[i] = xasprintf("%s=%s", name, n->kids[i]->text);
     }
     return 0;
@@ -222,11 +228,11 @@ static int add_hosts(struct spec_read *r, const struct spec_key *k, const struct
     char **names;
     size_t n;
     if (hosts_expand(list, &names, &n, &e) < 0)
-        return spec_error(r, mark(r, at), k->path, NULL, "%s", e.text);
+        return spec_error(r, spec_at(r, at), k->path, NULL, "%s", e.text);
     struct spec *s = r->s;
     if (s->cluster.n_nodes + n > HOSTS_MAX) {
         hosts_free(names, n);
-        return spec_error(r, mark(r, at), k->path, NULL, "more than %d nodes", HOSTS_MAX);
+        return spec_error(r, spec_at(r, at), k->path, NULL, "more than %d nodes", HOSTS_MAX);
     }
     s->cluster.nodes =
         xrealloc_array(s->cluster.nodes, s->cluster.n_nodes + n, sizeof *s->cluster.nodes);
@@ -243,10 +249,10 @@ static int node_map(struct spec_read *r, const struct spec_key *k, const struct 
     const struct ynode *host = ynode_get(n, "host", NULL), *count = ynode_get(n, "slots", NULL);
     for (size_t i = 0; i < n->n; i++)
         if (strcmp(n->keys[i]->text, "host") != 0 && strcmp(n->keys[i]->text, "slots") != 0)
-            return spec_error(r, mark(r, n->keys[i]), k->path, "a node has: host, slots",
+            return spec_error(r, spec_at(r, n->keys[i]), k->path, "a node has: host, slots",
                               "unknown key %.64s", n->keys[i]->text);
     if (!host || host->kind != YNODE_SCALAR)
-        return spec_error(r, mark(r, n), k->path, NULL, "a node needs a host");
+        return spec_error(r, spec_at(r, n), k->path, NULL, "a node needs a host");
     if (count && whole(r, &slots_key, count, &slots) < 0)
         return -1;
     return add_hosts(r, k, host, host->text, (uint32_t)slots);
@@ -259,7 +265,7 @@ static int nodes(struct spec_read *r, const struct spec_key *k, const struct yno
     if (expect(r, k, n, YNODE_LIST, "a list of hosts") < 0)
         return -1;
     if (!n->n)
-        return spec_error(r, mark(r, n), k->path, NULL, "no node");
+        return spec_error(r, spec_at(r, n), k->path, NULL, "no node");
     int bad = 0;
     for (size_t i = 0; i < n->n; i++) {
         const struct ynode *kid = n->kids[i];
@@ -268,18 +274,16 @@ static int nodes(struct spec_read *r, const struct spec_key *k, const struct yno
         else if (kid->kind == YNODE_MAP)
             bad |= node_map(r, k, kid) < 0;
         else
-            bad |= spec_error(r, mark(r, kid), k->path,
+            bad |= spec_error(r, spec_at(r, kid), k->path,
                               "quote a host list inside a flow list: \"gpu[1-4]\"",
                               "expected a host list or a map") < 0;
     }
     return bad ? -1 : 0;
 }
 
-int spec_convert(struct spec_read *r, const struct spec_key *k, const struct ynode *n,
-                 struct spec_mark at)
+int spec_convert(struct spec_read *r, const struct spec_key *k, const struct ynode *n)
 {
-    uint64_t v;
-    (void)at;
+    uint64_t v = 0;
     switch (k->kind) {
     case KEY_STRING:
         if (expect(r, k, n, YNODE_SCALAR, "one value") < 0)
@@ -313,4 +317,44 @@ int spec_convert(struct spec_read *r, const struct spec_key *k, const struct yno
         return nodes(r, k, n);
     }
     return -1;
+}
+
+void spec_drop(struct spec *s, const struct spec_key *k)
+{
+    void *at = (char *)s + k->offset;
+    char **list;
+    switch (k->kind) {
+    case KEY_STRING:
+        free(*(char **)at);
+        *(char **)at = NULL;
+        break;
+    case KEY_STRINGS:
+    case KEY_ENV:
+        list = *(char ***)at;
+        for (size_t i = 0; list && list[i]; i++)
+            free(list[i]);
+        free(list);
+        *(char ***)at = NULL;
+        break;
+    case KEY_COUNTS:
+        free(s->parallel.stages);
+        s->parallel.stages = NULL;
+        s->parallel.n_stages = 0;
+        break;
+    case KEY_NODES:
+        for (size_t i = 0; i < s->cluster.n_nodes; i++)
+            free(s->cluster.nodes[i].host);
+        free(s->cluster.nodes);
+        s->cluster.nodes = NULL;
+        s->cluster.n_nodes = 0;
+        break;
+    case KEY_U32:
+    case KEY_U64:
+    case KEY_REAL:
+    case KEY_BOOL:
+    case KEY_DURATION:
+    case KEY_WORD:
+    case KEY_PAIR:
+        break;
+    }
 }

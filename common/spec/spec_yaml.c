@@ -8,19 +8,50 @@
 #include "common/spec/spec.h"
 #include "common/spec/spec_keys.h"
 
+/* The character at *p, which is UTF-8 because libyaml read it; *p moves behind it. */
+static uint32_t next_char(const char **p)
+{
+    const unsigned char *u = (const unsigned char *)*p;
+    uint32_t c = u[0] < 0x80   ? u[0]
+                 : u[0] < 0xe0 ? u[0] & 0x1f
+                 : u[0] < 0xf0 ? u[0] & 15
+                               : u[0] & 7;
+    size_t n = 1;
+    for (; (u[n] & 0xc0) == 0x80; n++)
+        c = c << 6 | (u[n] & 0x3f);
+    *p += n;
+    return c;
+}
+
+/* In quotes, with escapes for what YAML would not read back: controls, line breaks of Unicode,
+ * byte order marks. */
 static void put_string(struct buf *out, const char *s)
 {
     (void)buf_puts(out, "\"");
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
+    while (*s) {
+        const char *at = s;
+        uint32_t c = next_char(&s);
         if (c == '"' || c == '\\')
-            (void)buf_printf(out, "\\%c", c);
-        else if (c < 0x20 || c == 0x7f)
-            (void)buf_printf(out, "\\x%02x", c);
+            (void)buf_printf(out, "\\%c", (int)c);
+        else if (c < 0x20 || (c >= 0x7f && c <= 0xa0) || c == 0x2028 || c == 0x2029 ||
+                 c == 0xfeff || c == 0xfffe || c == 0xffff)
+            (void)buf_printf(out, "\\u%04x", c);
         else
-            (void)buf_add(out, s, 1);
+            (void)buf_add(out, at, (size_t)(s - at));
     }
     (void)buf_puts(out, "\"");
+}
+
+/* The shortest of the texts that read back the same. */
+static void put_real(struct buf *out, double v)
+{
+    char text[32];
+    for (int digits = 6; digits <= 17; digits++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    (void)buf_puts(out, text);
 }
 
 static void put_word(struct buf *out, const char *words, unsigned i)
@@ -56,11 +87,12 @@ static void put_nodes(struct buf *out, const struct spec *s)
 {
     (void)buf_puts(out, "[");
     for (size_t i = 0; i < s->cluster.n_nodes; i++) {
-        (void)buf_puts(out, i ? ", {host: " : "{host: ");
+        uint32_t slots = s->cluster.nodes[i].slots;
+        (void)buf_puts(out, i ? ", " : "");
+        (void)buf_puts(out, slots ? "{host: " : "");
         put_string(out, s->cluster.nodes[i].host);
-        if (s->cluster.nodes[i].slots)
-            (void)buf_printf(out, ", slots: %u", s->cluster.nodes[i].slots);
-        (void)buf_puts(out, "}");
+        if (slots)
+            (void)buf_printf(out, ", slots: %u}", slots);
     }
     (void)buf_puts(out, "]");
 }
@@ -82,7 +114,7 @@ static void put_value(struct buf *out, const struct spec *s, const struct spec_k
         (void)buf_printf(out, "%" PRIu64, *(const uint64_t *)(const void *)at);
         break;
     case KEY_REAL:
-        (void)buf_printf(out, "%.17g", *d);
+        put_real(out, *d);
         break;
     case KEY_BOOL:
         (void)buf_puts(out, *(const bool *)(const void *)at ? "true" : "false");
@@ -103,7 +135,11 @@ static void put_value(struct buf *out, const struct spec *s, const struct spec_k
         (void)buf_puts(out, s->parallel.stages ? "]" : "");
         break;
     case KEY_PAIR:
-        (void)buf_printf(out, "[%.17g, %.17g]", d[0], d[1]);
+        (void)buf_puts(out, "[");
+        put_real(out, d[0]);
+        (void)buf_puts(out, ", ");
+        put_real(out, d[1]);
+        (void)buf_puts(out, "]");
         break;
     case KEY_ENV:
         put_env(out, *(char **const *)(const void *)at);

@@ -14,6 +14,8 @@ struct builder {
     struct level stack[YAML_DEPTH_MAX];
     size_t depth, nodes;
     struct ynode *root;
+    const char *text;
+    size_t len;
     int *line, *column;
 };
 
@@ -32,6 +34,8 @@ void ynode_free(struct ynode *n)
     free(n->text);
     free(n);
 }
+
+static const char no_tags[] = "tags (!name) are not allowed; write a plain value";
 
 static int fail(struct builder *b, yaml_mark_t at, struct err *e, const char *what)
 {
@@ -53,7 +57,8 @@ static void push(struct ynode *parent, struct ynode *key, struct ynode *kid)
     parent->kids[parent->n++] = kid;
 }
 
-/* Puts a finished or opened node where it belongs; takes it over in any case. */
+/* Puts a scalar, or a list or map that opens, where it belongs; takes it over in any case.
+ * Lists and maps are never keys: open_node has seen to that. */
 static int place(struct builder *b, struct ynode *n, yaml_mark_t at, struct err *e)
 {
     if (++b->nodes > YAML_NODES_MAX) {
@@ -73,21 +78,28 @@ static int place(struct builder *b, struct ynode *n, yaml_mark_t at, struct err 
         push(l->node, TAKE(l->key), n);
         return 0;
     }
-    bool scalar = n->kind == YNODE_SCALAR;
-    bool twice = scalar && ynode_get(l->node, n->text, NULL);
-    if (scalar && !twice) {
-        l->key = n;
-        return 0;
+    const struct ynode *first;
+    if (l->node->n == YAML_KEYS_MAX) {
+        ynode_free(n);
+        return fail(b, at, e, "a map has too many keys");
     }
-    AUTO_FREE char *what = twice ? xasprintf("key \"%.64s\" stands here twice", n->text) : NULL;
-    ynode_free(n);
-    return fail(b, at, e, twice ? what : "a key must be a plain word");
+    if (ynode_get(l->node, n->text, &first)) {
+        AUTO_FREE char *what = xasprintf("key \"%.64s\" stands here twice, first in line %d",
+                                         n->text, first->line);
+        ynode_free(n);
+        return fail(b, at, e, what);
+    }
+    l->key = n;
+    return 0;
 }
 
-static int open_node(struct builder *b, enum ynode_kind kind, yaml_mark_t at, struct err *e)
+static int open_node(struct builder *b, enum ynode_kind kind, const yaml_char_t *tag,
+                     yaml_mark_t at, struct err *e)
 {
+    if (tag)
+        return fail(b, at, e, no_tags);
     if (b->depth == YAML_DEPTH_MAX)
-        return fail(b, at, e, "nested too deeply");
+        return fail(b, at, e, "nested deeper than 32 levels");
     struct ynode *n = xcalloc(1, sizeof *n);
     n->kind = kind;
     n->line = (int)at.line + 1;
@@ -105,6 +117,8 @@ static int open_node(struct builder *b, enum ynode_kind kind, yaml_mark_t at, st
 
 static int scalar(struct builder *b, const yaml_event_t *ev, struct err *e)
 {
+    if (ev->data.scalar.tag)
+        return fail(b, ev->start_mark, e, no_tags);
     size_t len = ev->data.scalar.length;
     const char *value = (const char *)ev->data.scalar.value;
     if (len > YAML_SCALAR_MAX)
@@ -125,9 +139,9 @@ static int take(struct builder *b, const yaml_event_t *ev, struct err *e)
     case YAML_SCALAR_EVENT:
         return scalar(b, ev, e);
     case YAML_SEQUENCE_START_EVENT:
-        return open_node(b, YNODE_LIST, ev->start_mark, e);
+        return open_node(b, YNODE_LIST, ev->data.sequence_start.tag, ev->start_mark, e);
     case YAML_MAPPING_START_EVENT:
-        return open_node(b, YNODE_MAP, ev->start_mark, e);
+        return open_node(b, YNODE_MAP, ev->data.mapping_start.tag, ev->start_mark, e);
     case YAML_SEQUENCE_END_EVENT:
     case YAML_MAPPING_END_EVENT:
         b->depth--;
@@ -148,10 +162,16 @@ static int take(struct builder *b, const yaml_event_t *ev, struct err *e)
 
 static int syntax(struct builder *b, const yaml_parser_t *p, struct err *e)
 {
+    if (p->error == YAML_READER_ERROR) { /* comes without a mark */
+        for (size_t i = 0; i < p->problem_offset && i < b->len; i++) {
+            bool next = b->text[i] == '\n';
+            *b->line += next;
+            *b->column = next ? 1 : *b->column + 1;
+        }
+        return err_set(e, ERR_SPEC, "not UTF-8 text: %s", p->problem);
+    }
     *b->line = (int)p->problem_mark.line + 1;
     *b->column = (int)p->problem_mark.column + 1;
-    if (p->error == YAML_READER_ERROR)
-        return err_set(e, ERR_SPEC, "byte %zu: %s", p->problem_offset, p->problem);
     return err_set(e, ERR_SPEC, "YAML: %s%s%s", p->problem, p->context ? ", " : "",
                    p->context ? p->context : "");
 }
@@ -160,7 +180,7 @@ struct ynode *ynode_parse(const char *text, size_t len, int *ret_line, int *ret_
                           struct err *e)
 {
     yaml_parser_t parser;
-    struct builder b = {.line = ret_line, .column = ret_column};
+    struct builder b = {.text = text, .len = len, .line = ret_line, .column = ret_column};
     int r = 0;
     *ret_line = *ret_column = 1;
     if (len > YAML_TEXT_MAX) {
@@ -189,11 +209,10 @@ struct ynode *ynode_parse(const char *text, size_t len, int *ret_line, int *ret_
         ynode_free(b.root);
         return NULL;
     }
-    if (!b.root || ynode_is_null(b.root)) {
-        ynode_free(b.root);
+    if (!b.root) {
         b.root = xcalloc(1, sizeof *b.root);
-        b.root->kind = YNODE_MAP;
         b.root->line = b.root->column = 1;
+        b.root->text = xstrdup("");
     }
     return b.root;
 }

@@ -1,7 +1,8 @@
 /* yaml.h: a YAML document as a tree that remembers where each node stands.
  *
- * Bounded: text, depth, nodes and scalars have caps, and aliases are refused, so no small
- * document can become a large one.  Duplicate keys are errors.  Lines and columns count from 1.
+ * Bounded: text, depth, nodes, keys of a map and scalars have caps, and aliases and tags are
+ * refused, so no small document can become a large one, or a slow one.  Duplicate keys are
+ * errors.  Lines and columns count from 1.
  */
 #ifndef DS_SPEC_YAML_H
 #define DS_SPEC_YAML_H
@@ -17,6 +18,7 @@ enum {
     YAML_TEXT_MAX = 1 << 20,
     YAML_DEPTH_MAX = 32,
     YAML_NODES_MAX = 100000,
+    YAML_KEYS_MAX = 4096, /* of one map: each is compared with those before it */
     YAML_SCALAR_MAX = 65536
 };
 
@@ -32,8 +34,8 @@ struct ynode {
     struct ynode **kids; /* list, map: [n] */
 };
 
-/* ERR_SPEC: "line:col: what", with the place in *ret_line and *ret_column.  An empty document
- * is an empty map. */
+/* ERR_SPEC says what is wrong, *ret_line and *ret_column where.  An empty document is a null.
+ */
 struct ynode *ynode_parse(const char *text, size_t len, int *ret_line, int *ret_column,
                           struct err *e);
 void ynode_free(struct ynode *n);
