@@ -11,7 +11,7 @@
  * then the smallest collective number, then the lowest rank.  A victim's clock may run out
  * first: then the others are given until theirs has, or 2 * hang_timeout_ns.
  *
- * Only observed time counts: what lies between two ticks counts for at most half of the
+ * Only observed time counts: what lies between two ticks counts for at most a quarter of the
  * smallest limit, so a pause of the observer (SIGSTOP, a suspended machine) accuses nobody: the
  * silence was ours.
  */
@@ -60,7 +60,7 @@ void health_rank_page(struct health *h, uint32_t rank, const struct health_page 
                       int64_t now_ns);
 void health_rank_gone(struct health *h, uint32_t rank);
 void health_tick(struct health *h, int64_t now_ns);
-/* When to tick next: when a verdict may be due, and at least each quarter of the smallest
+/* When to tick next: when a verdict may be due, and at least each eighth of the smallest
  * limit; INT64_MAX while nothing is watched. */
 int64_t health_deadline(const struct health *h);
 /* The last page reported for a rank; NULL before the first.  Borrowed. */
