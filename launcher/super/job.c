@@ -69,6 +69,7 @@ ACTION(adopted_in_boot)
         return adopted_late(j, ev, now, e);
     if (check_hello(j, ev, e) < 0)
         return -1;
+    j->ran = true;
     j->nodes[ev->node].is = NODE_LIVE;
     j->nodes[ev->node].gen = ev->generation;
     if (ev->generation > j->generation)

@@ -58,7 +58,7 @@ struct job {
     struct restart restart;
     bool started;
     bool may_adopt; /* the first BOOTING of a job that had generations before */
-    bool ran;       /* a generation was launched or adopted by us */
+    bool ran;       /* a generation was launched, or workers of one turned up */
     bool stop;      /* asked */
 
     /* Of the generation, or of the boot that precedes it; forgotten when the next begins. */

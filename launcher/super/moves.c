@@ -179,7 +179,6 @@ void job_settle(struct job *j, int64_t now)
 static void adopt(struct job *j, int64_t now)
 {
     bool all_in = j->barrier_of == j->generation;
-    j->ran = true;
     j->may_adopt = false;
     j->state = all_in ? JOB_RUNNING : JOB_LAUNCHING;
     j->deadline = all_in ? INT64_MAX : after(now, j->p.launch_ns);
