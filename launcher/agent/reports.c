@@ -317,20 +317,24 @@ void reports_on_written(void *ctx, const struct writer_result *r)
 {
     struct agent *a = ctx;
     AUTO_BUF struct buf line = BUF(LINE_MAX_TEXT);
+    if (r->task == WRITER_TIDY) {
+        (void)agent_live_clear(a);
+        return;
+    }
+    bool commit = r->task == WRITER_COMMIT;
     struct proc *p = r->generation == a->generation ? workers_find(a->workers, r->rank) : NULL;
     if (r->why) {
         (void)buf_printf(&line, "lost step=%" PRIu64 " text=", r->step);
         (void)buf_hex(&line, r->why->text, strlen(r->why->text));
     } else {
-        (void)buf_printf(&line, "%s step=%" PRIu64, r->commit ? "committed" : "written",
-                         r->step);
+        (void)buf_printf(&line, "%s step=%" PRIu64, commit ? "committed" : "written", r->step);
     }
     if (p && !proc_exited(p))
         ranklink_send(proc_link(p), buf_str(&line));
     reports_note(a,
-                 r->why      ? DSL__AGENT_NOTE__KIND__STORAGE_FAILED
-                 : r->commit ? DSL__AGENT_NOTE__KIND__COMMITTED
-                             : DSL__AGENT_NOTE__KIND__WRITTEN,
+                 r->why   ? DSL__AGENT_NOTE__KIND__STORAGE_FAILED
+                 : commit ? DSL__AGENT_NOTE__KIND__COMMITTED
+                          : DSL__AGENT_NOTE__KIND__WRITTEN,
                  r->step, (int)r->rank, r->why ? r->why->text : r->path, r->took_ns);
     (void)agent_live_clear(a);
 }

@@ -16,15 +16,13 @@ struct stop {
     unsigned users; /* loop's thread only */
 };
 
-enum task_kind { TASK_SHARD, TASK_COMMIT, TASK_TIDY };
-
 struct task {
     uv_work_t work;
     struct task *next; /* in the commit queue */
     struct writer *w;
     struct writer_job j;
     struct stop *stop;
-    enum task_kind kind;
+    enum writer_task kind;
     int result;
     char *path;
     struct err why;
@@ -38,7 +36,7 @@ struct writer {
     struct stop *stop;
     struct task *commits, **commits_end; /* and tidyings: one at a time, the first runs */
     unsigned busy;
-    bool freed;
+    bool freed, calling; /* calling: on_result is on the stack */
 };
 
 static struct stop *stop_new(void)
@@ -68,11 +66,11 @@ struct writer *writer_new(struct uv_loop_s *loop, writer_fn *on_result, void *ct
 static void work(uv_work_t *req)
 {
     struct task *t = (struct task *)req;
-    if (t->kind == TASK_TIDY)
+    if (t->kind == WRITER_TIDY)
         writer_do_tidy(&t->j);
     else if (t->j.fd < 0)
         t->result = err_set(&t->why, ERR_STORAGE, "too many open files");
-    else if (t->kind == TASK_COMMIT)
+    else if (t->kind == WRITER_COMMIT)
         t->result = writer_do_commit(&t->j, &t->path, &t->why);
     else
         t->result = writer_do_shard(&t->j, &t->stop->set, &t->path, &t->why);
@@ -91,7 +89,7 @@ static void done(uv_work_t *req, int status)
     struct task *t = (struct task *)req;
     struct writer *w = t->w;
     (void)status;
-    if (t->kind != TASK_SHARD) {
+    if (t->kind != WRITER_SHARD) {
         w->commits = t->next;
         if (w->commits)
             start(w->commits);
@@ -99,15 +97,17 @@ static void done(uv_work_t *req, int status)
             w->commits_end = &w->commits;
     }
     w->busy--;
-    bool dropped = w->freed || t->kind == TASK_TIDY || (t->kind == TASK_SHARD && t->stop->set);
+    bool dropped = w->freed || (t->kind == WRITER_SHARD && t->stop->set);
+    w->calling = true;
     if (!dropped)
-        w->on_result(w->ctx, &(struct writer_result){.commit = t->kind == TASK_COMMIT,
+        w->on_result(w->ctx, &(struct writer_result){.task = t->kind,
                                                      .rank = t->j.rank,
                                                      .generation = t->j.generation,
                                                      .step = t->j.step,
                                                      .path = t->path,
                                                      .why = t->result < 0 ? &t->why : NULL,
                                                      .took_ns = t->took_ns});
+    w->calling = false;
     if (t->j.fd >= 0)
         (void)close(t->j.fd);
     stop_drop(t->stop);
@@ -118,19 +118,19 @@ static void done(uv_work_t *req, int status)
         free(w);
 }
 
-static void add(struct writer *w, const struct writer_job *j, enum task_kind kind)
+static void add(struct writer *w, const struct writer_job *j, enum writer_task kind)
 {
     struct task *t = xcalloc(1, sizeof *t);
     t->w = w;
     t->j = *j;
     t->j.dir = xstrdup(j->dir);
-    t->j.fd = kind == TASK_TIDY ? -1 : fcntl(j->fd, F_DUPFD_CLOEXEC, 0);
+    t->j.fd = kind == WRITER_TIDY ? -1 : fcntl(j->fd, F_DUPFD_CLOEXEC, 0);
     t->stop = w->stop;
     t->stop->users++;
     t->kind = kind;
     t->start_ns = clock_now_ns();
     w->busy++;
-    if (kind == TASK_SHARD) {
+    if (kind == WRITER_SHARD) {
         start(t);
         return;
     }
@@ -143,17 +143,17 @@ static void add(struct writer *w, const struct writer_job *j, enum task_kind kin
 
 void writer_shard(struct writer *w, const struct writer_job *j)
 {
-    add(w, j, TASK_SHARD);
+    add(w, j, WRITER_SHARD);
 }
 
 void writer_commit(struct writer *w, const struct writer_job *j)
 {
-    add(w, j, TASK_COMMIT);
+    add(w, j, WRITER_COMMIT);
 }
 
 void writer_tidy(struct writer *w, const struct writer_job *j)
 {
-    add(w, j, TASK_TIDY);
+    add(w, j, WRITER_TIDY);
 }
 
 void writer_cancel(struct writer *w)
@@ -175,6 +175,6 @@ void writer_free(struct writer *w)
     atomic_store(&w->stop->set, true);
     stop_drop(w->stop);
     w->freed = true;
-    if (!w->busy)
+    if (!w->busy && !w->calling)
         free(w);
 }

@@ -36,7 +36,7 @@ struct writer_job {  /* copied; the fd is duplicated */
 };
 
 struct writer_result { /* borrowed for the call */
-    bool commit;
+    enum writer_task { WRITER_SHARD, WRITER_COMMIT, WRITER_TIDY } task;
     uint32_t rank, generation;
     uint64_t step;
     const char *path;      /* of what was written */
@@ -50,7 +50,7 @@ struct writer *writer_new(struct uv_loop_s *loop, writer_fn *on_result, void *ct
 void writer_shard(struct writer *w, const struct writer_job *j);
 void writer_commit(struct writer *w, const struct writer_job *j);
 /* Removes what was not committed up to and with j->generation, whose ranks must all have ended,
- * on every node.  Reported to nobody; writer_idle tells. */
+ * on every node. */
 void writer_tidy(struct writer *w, const struct writer_job *j);
 /* Shards in work are given up, as soon as the disk lets go. */
 void writer_cancel(struct writer *w);
