@@ -253,7 +253,14 @@ static int teardown(void **state)
     if (b->agent_pid && !uvwait(&b->loop, agent_gone, b, 5000))
         (void)kill((pid_t)b->agent_pid, SIGKILL);
     AUTO_FREE char *run = xasprintf("%s/r/dslaunch", b->dir);
+    AUTO_FREE char *log = xasprintf("%s/test/logs/agent-5.log", b->dir);
+    AUTO_BUF struct buf said = BUF(1 << 20);
     int left = access(run, F_OK) == 0;
+    (void)io_read_file(log, &said, NULL);
+    if (said.len && (strstr(said.data, "Sanitizer") || strstr(said.data, "runtime error"))) {
+        print_message("%s\n", said.data);
+        left = 1;
+    }
     if (left)
         print_message("the run-time folder is still there\n");
     (void)uv_run(&b->loop, UV_RUN_DEFAULT);
