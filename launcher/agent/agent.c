@@ -177,6 +177,18 @@ static void tidy(struct agent *a)
                 &(struct writer_job){.dir = a->checkpoint_dir, .generation = a->generation});
 }
 
+static void begin_leaving(struct agent *a)
+{
+    a->state = AGENT_LEAVING;
+    a->deadline_ns = clock_now_ns() + LEAVE_NS;
+    a->reaped_ns = clock_now_ns();
+    uv_close((uv_handle_t *)&a->listener, on_closed);
+    (void)close(TAKE_FD(a->p.listen_fd));
+    (void)unlink(a->p.socket_path);
+    writer_cancel(a->writer);
+    workers_kill(a->workers);
+}
+
 bool agent_live_clear(struct agent *a)
 {
     if (workers_live(a->workers) || a->state == AGENT_GONE)
@@ -188,7 +200,7 @@ bool agent_live_clear(struct agent *a)
     if (a->clearing && a->controller)
         answer_kill(a);
     if (a->state == AGENT_ORPHAN_STOP)
-        agent_leave(a);
+        begin_leaving(a);
     if (a->state != AGENT_LEAVING)
         return true;
     tidy(a);
@@ -201,14 +213,7 @@ void agent_leave(struct agent *a)
 {
     if (a->state == AGENT_LEAVING || a->state == AGENT_GONE)
         return;
-    a->state = AGENT_LEAVING;
-    a->deadline_ns = clock_now_ns() + LEAVE_NS;
-    a->reaped_ns = clock_now_ns();
-    uv_close((uv_handle_t *)&a->listener, on_closed);
-    (void)close(TAKE_FD(a->p.listen_fd));
-    (void)unlink(a->p.socket_path);
-    writer_cancel(a->writer);
-    workers_kill(a->workers);
+    begin_leaving(a);
     (void)agent_live_clear(a);
 }
 

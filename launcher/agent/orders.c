@@ -98,8 +98,8 @@ static void launch_rank(struct agent *a, const Dsl__Launch *m, const Dsl__RankPl
 static void on_launch(struct agent *a, const Dsl__Frame *f)
 {
     const Dsl__Launch *m = f->launch;
-    if (f->generation <= a->generation && a->generation)
-        return; /* stale */
+    if ((f->generation <= a->generation && a->generation) || a->state == AGENT_LEAVING)
+        return; /* stale, or too late */
     if (workers_live(a->workers) || a->clearing) {
         reports_note(a, DSL__AGENT_NOTE__KIND__TEXT, 0, -1,
                      "a launch came before the last generation was clear: refused", 0);
@@ -112,7 +112,7 @@ static void on_launch(struct agent *a, const Dsl__Frame *f)
     free(a->checkpoint_dir);
     a->checkpoint_dir = xstrdup(m->checkpoint_dir);
     a->checkpoint_keep = m->checkpoint_keep;
-    a->tidied = false;
+    a->tidied = a->has_rank0 = false;
     for (size_t i = 0; i < m->n_ranks; i++)
         launch_rank(a, m, m->ranks[i]);
 }
@@ -225,7 +225,7 @@ void orders_on_frame(void *ctx, const Dsl__Frame *f)
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
         if (orders[i].kind != f->body_case)
             continue;
-        if (in_scope(a, f, orders[i].scope) && a->state != AGENT_LEAVING)
+        if (in_scope(a, f, orders[i].scope))
             orders[i].carry_out(a, f);
         return;
     }

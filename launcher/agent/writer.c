@@ -20,7 +20,8 @@ struct task {
     uv_work_t work;
     struct task *next; /* in the commit queue */
     struct writer *w;
-    struct writer_job j;
+    struct writer_job j; /* its dir is ours */
+    char *dir;
     struct stop *stop;
     enum writer_task kind;
     int result;
@@ -111,7 +112,7 @@ static void done(uv_work_t *req, int status)
     if (t->j.fd >= 0)
         (void)close(t->j.fd);
     stop_drop(t->stop);
-    free((void *)(uintptr_t)t->j.dir);
+    free(t->dir);
     free(t->path);
     free(t);
     if (w->freed && !w->busy)
@@ -123,7 +124,7 @@ static void add(struct writer *w, const struct writer_job *j, enum writer_task k
     struct task *t = xcalloc(1, sizeof *t);
     t->w = w;
     t->j = *j;
-    t->j.dir = xstrdup(j->dir);
+    t->j.dir = t->dir = xstrdup(j->dir);
     t->j.fd = kind == WRITER_TIDY ? -1 : fcntl(j->fd, F_DUPFD_CLOEXEC, 0);
     t->stop = w->stop;
     t->stop->users++;

@@ -66,12 +66,10 @@ static void become_worker(const struct keeper *k, pid_t keeper, int report)
     sigset_t none;
     int why = 0;
     (void)sigemptyset(&none);
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || chdir(k->workdir) < 0)
         why = errno;
-    else if (getppid() != keeper)
-        _exit(128 + SIGKILL);
-    else if (chdir(k->workdir) < 0)
-        why = errno;
+    if (getppid() != keeper)
+        _exit(128 + SIGKILL); /* it died before PDEATHSIG was set */
     if (!why) {
         (void)signal(SIGPIPE, SIG_DFL);
         (void)sigprocmask(SIG_SETMASK, &none, NULL);

@@ -29,7 +29,8 @@ struct proc {
     pid_t keeper, worker;
     struct ranklink *link;
     struct logring *log;
-    const struct page *page;
+    const struct page *page; /* at map */
+    void *map;
     int snapshots[2];
     uv_poll_t out, status; /* the log pipe and the keeper's status pipe */
     int out_fd, status_fd;
@@ -267,7 +268,7 @@ struct proc *proc_start(struct uv_loop_s *loop, const struct proc_params *params
     struct plumbing f = {.link = -1, .out = -1, .status = -1};
     for (int i = 0; i < KEEPER_FDS; i++)
         f.child[i] = -1;
-    const void *map = MAP_FAILED;
+    void *map = MAP_FAILED;
     if (lay(&f, e) == 0) {
         map = mmap(NULL, PAGE_BYTES, PROT_READ, MAP_SHARED, f.child[KEEPER_PAGE_FD], 0);
         if (map == MAP_FAILED)
@@ -285,6 +286,7 @@ struct proc *proc_start(struct uv_loop_s *loop, const struct proc_params *params
                        .keeper = keeper,
                        .log = logring_new(),
                        .page = map,
+                       .map = map,
                        .program = xstrdup(params->program),
                        .exit = {.text = xstrdup(""), .peer = -1}};
     for (int i = 0; i < 2; i++)
@@ -313,7 +315,7 @@ void proc_free(struct proc *p)
     logring_free(p->log);
     for (int i = 0; i < 2; i++)
         (void)close(p->snapshots[i]);
-    (void)munmap((void *)(uintptr_t)p->page, PAGE_BYTES);
+    (void)munmap(p->map, PAGE_BYTES);
     free(p->program);
     free(p->exit.text);
     uv_close((uv_handle_t *)&p->out, on_closed);

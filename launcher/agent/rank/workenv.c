@@ -2,11 +2,10 @@
 
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/own.h"
 #include "launcher/agent/rank/keeper.h"
-
-extern char **environ;
 
 /* A name that ends in '*' is a prefix.  The sanitizers' are for builds that are instrumented.
  */
