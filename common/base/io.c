@@ -96,26 +96,31 @@ int io_fsync_dir(const char *path, struct err *e)
     return 0;
 }
 
+static int write_new(const char *path, const void *p, size_t n, struct err *e)
+{
+    AUTO_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return err_sys_kind(e, ERR_STORAGE, "%s", path);
+    if (io_write_full(fd, p, n, e) < 0) {
+        if (e)
+            e->kind = ERR_STORAGE;
+        return err_wrap(e, "%s", path);
+    }
+    return fsync(fd) < 0 ? err_sys_kind(e, ERR_STORAGE, "%s", path) : 0;
+}
+
 int io_replace_file(const char *path, const void *p, size_t n, struct err *e)
 {
     AUTO_FREE char *tmp = xasprintf("%s.tmp", path);
     AUTO_FREE char *dir = xstrdup(path);
     char *slash = strrchr(dir, '/');
-    {
-        AUTO_CLOSE int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-        if (fd < 0)
-            return err_sys_kind(e, ERR_STORAGE, "%s", tmp);
-        if (io_write_full(fd, p, n, e) < 0) {
-            (void)unlink(tmp);
-            if (e)
-                e->kind = ERR_STORAGE;
-            return err_wrap(e, "%s", tmp);
-        }
-        if (fsync(fd) < 0)
-            return err_sys_kind(e, ERR_STORAGE, "%s", tmp);
+    int r = write_new(tmp, p, n, e);
+    if (r == 0 && rename(tmp, path) < 0)
+        r = err_sys_kind(e, ERR_STORAGE, "%s", path);
+    if (r < 0) {
+        (void)unlink(tmp);
+        return -1;
     }
-    if (rename(tmp, path) < 0)
-        return err_sys_kind(e, ERR_STORAGE, "%s", path);
     if (!slash)
         return io_fsync_dir(".", e);
     slash[slash == dir ? 1 : 0] = 0;
@@ -125,7 +130,7 @@ int io_replace_file(const char *path, const void *p, size_t n, struct err *e)
 int io_mkdirs(const char *path, mode_t mode, struct err *e)
 {
     AUTO_FREE char *p = xstrdup(path);
-    for (char *s = p + 1;; s++) {
+    for (char *s = p + (*p != 0);; s++) {
         char c = *s;
         if (c != '/' && c != 0)
             continue;
@@ -134,8 +139,12 @@ int io_mkdirs(const char *path, mode_t mode, struct err *e)
             return err_sys_kind(e, ERR_STORAGE, "%s", p);
         *s = c;
         if (!c)
-            return 0;
+            break;
     }
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return err_sys_kind(e, ERR_STORAGE, "%s", path);
+    return S_ISDIR(st.st_mode) ? 0 : err_set(e, ERR_STORAGE, "%s: not a folder", path);
 }
 
 static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *f)

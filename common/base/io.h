@@ -16,7 +16,8 @@ int io_pread_full(int fd, void *p, size_t n, off_t off, struct err *e);
 /* Appends the whole file to `b`; a file beyond b's cap, a directory or a device is an error
  * that names the path.  kind ERR_STORAGE. */
 int io_read_file(const char *path, struct buf *b, struct err *e);
-/* Writes path.tmp, fsyncs, renames, fsyncs the folder.  kind ERR_STORAGE. */
+/* Writes path.tmp, fsyncs, renames, fsyncs the folder; after a failure path.tmp is gone and
+ * `path` is as before.  kind ERR_STORAGE. */
 int io_replace_file(const char *path, const void *p, size_t n, struct err *e);
 int io_fsync_dir(const char *path, struct err *e);
 /* mkdir -p; the folders it makes get `mode`. */
