@@ -13,7 +13,7 @@ else
 fi
 tail -2 "$tmp/a.log" | while IFS= read -r line; do echo "# $line"; done
 if DSLAUNCH_WORKER=$DSLAUNCH_PLANT_BUILD/dsworker DSLAUNCH_PLANT=no-attention \
-    tests/demo/demo.sh --set "checkpoint.dir=$tmp/b" >"$tmp/b.log" 2>&1; then
+    tests/demo/demo.sh --set "checkpoint.dir=$tmp/b" --set 'job.env=[DSLAUNCH_PLANT]' >"$tmp/b.log" 2>&1; then
     echo "not ok 2 - without attention it must not learn enough"
 else
     if grep -q 'did not learn enough' "$tmp/b.log"; then

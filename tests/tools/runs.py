@@ -50,13 +50,14 @@ class Space:
                          "schedule": schedule},
             "train": {"steps": steps, "batch": batch, "micro_batch": micro, "seq_len": 32, "seed": 7,
                       "clip": extra.pop("clip", 1.0),
-                      "lr": {"peak": lr, "min": lr / 10, "warmup": 5,
+                      "lr": {"peak": lr, "min": lr / 10, "warmup": min(5, steps),
                              "schedule": extra.pop("lr_schedule", "cosine")}},
             "data": {"files": [os.path.join(self.dir, "texts", "*.txt")]},
             "checkpoint": {"dir": ckpt or os.path.join(self.dir, "ckpt", name), "every": every,
                            "keep": extra.pop("keep", 3)},
             "restart": {"max": 5, "backoff": "1s", "hang_timeout": "20s",
                         **extra.pop("restart", {})},
+            "job": {"env": ["DSLAUNCH_PLANT"]},
             **extra,
         }
         path = os.path.join(self.dir, name + ".yaml")
