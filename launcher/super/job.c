@@ -65,15 +65,13 @@ ACTION(adopted_late)
 
 ACTION(adopted_in_boot)
 {
-    if (!j->may_adopt || ev->generation >= j->p.first_generation)
+    if (!j->may_adopt || ev->generation != j->generation)
         return adopted_late(j, ev, now, e);
     if (check_hello(j, ev, e) < 0)
         return -1;
     j->ran = true;
     j->nodes[ev->node].is = NODE_LIVE;
     j->nodes[ev->node].gen = ev->generation;
-    if (ev->generation > j->generation)
-        j->generation = ev->generation;
     job_maybe_booted(j, now);
     return 0;
 }
@@ -168,7 +166,7 @@ ACTION(dismissed)
 
 ACTION(all_in_early)
 {
-    j->barrier_of = ev->generation;
+    j->all_in = true;
     return 0;
 }
 
@@ -244,27 +242,36 @@ ACTION(accused_at_work)
     return 0;
 }
 
+/* A kill that an earlier controller ordered as well is answered twice. */
 ACTION(clear)
 {
     enum node_state is = j->nodes[ev->node].is;
-    if (is != NODE_KILLED && is != NODE_SILENT)
-        return err_set(e, ERR_PROTOCOL, "job: node %u is clear, which nobody asked", ev->node);
-    j->nodes[ev->node].is = NODE_CLEAR;
+    if (is == NODE_LIVE || is == NODE_KILLED || is == NODE_SILENT)
+        j->nodes[ev->node].is = NODE_CLEAR;
+    return 0;
+}
+
+/* An earlier controller had ordered a kill when its workers were adopted. */
+ACTION(clear_at_work)
+{
+    (void)clear(j, ev, now, e);
+    if (all_well_on(j, ev->node))
+        return 0;
+    job_note(j, CAUSE_NODE_LOST, ev->node, UINT32_MAX, 0);
+    job_settle(j, now);
     return 0;
 }
 
 ACTION(clear_in_boot)
 {
-    if (clear(j, ev, now, e) < 0)
-        return -1;
+    (void)clear(j, ev, now, e);
     job_maybe_booted(j, now);
     return 0;
 }
 
 ACTION(clear_in_clearing)
 {
-    if (clear(j, ev, now, e) < 0)
-        return -1;
+    (void)clear(j, ev, now, e);
     job_maybe_cleared(j, now);
     return 0;
 }
@@ -402,6 +409,7 @@ static const struct transition transitions[] = {
     {JOB_LAUNCHING, JOB_EV_RANK_EXITED, JOB_LAUNCHING, exited_at_work},
     {JOB_LAUNCHING, JOB_EV_RANK_HUNG, JOB_LAUNCHING, accused_at_work},
     {JOB_LAUNCHING, JOB_EV_RANK_STUCK, JOB_LAUNCHING, accused_at_work},
+    {JOB_LAUNCHING, JOB_EV_NODE_CLEAR, JOB_LAUNCHING, clear_at_work},
     {JOB_LAUNCHING, JOB_EV_STOP, JOB_CLEARING, stop_launch},
     {JOB_LAUNCHING, JOB_EV_STOP_NOW, JOB_DISMISSING, stop_now},
     {JOB_LAUNCHING, JOB_EV_DISMISSED, JOB_LAUNCHING, lost_at_work},
@@ -411,6 +419,7 @@ static const struct transition transitions[] = {
     {JOB_RUNNING, JOB_EV_RANK_EXITED, JOB_RUNNING, exited_at_work},
     {JOB_RUNNING, JOB_EV_RANK_HUNG, JOB_RUNNING, accused_at_work},
     {JOB_RUNNING, JOB_EV_RANK_STUCK, JOB_RUNNING, accused_at_work},
+    {JOB_RUNNING, JOB_EV_NODE_CLEAR, JOB_RUNNING, clear_at_work},
     {JOB_RUNNING, JOB_EV_STOP, JOB_STOPPING, stop_work},
     {JOB_RUNNING, JOB_EV_STOP_NOW, JOB_DISMISSING, stop_now},
     {JOB_RUNNING, JOB_EV_DISMISSED, JOB_RUNNING, lost_at_work},
@@ -420,6 +429,7 @@ static const struct transition transitions[] = {
     {JOB_STOPPING, JOB_EV_RANK_EXITED, JOB_STOPPING, exited_at_work},
     {JOB_STOPPING, JOB_EV_RANK_HUNG, JOB_STOPPING, accused_at_work},
     {JOB_STOPPING, JOB_EV_RANK_STUCK, JOB_STOPPING, accused_at_work},
+    {JOB_STOPPING, JOB_EV_NODE_CLEAR, JOB_STOPPING, clear_at_work},
     {JOB_STOPPING, JOB_EV_STOP, JOB_STOPPING, stop_later},
     {JOB_STOPPING, JOB_EV_STOP_NOW, JOB_DISMISSING, stop_now},
     {JOB_STOPPING, JOB_EV_DISMISSED, JOB_STOPPING, lost_at_work},
@@ -519,17 +529,9 @@ static int check(const struct job *j, const struct job_event *ev, struct err *e)
     return 0;
 }
 
-/* -1 older than what it speaks of, 0 of it (or of none), 1 newer. */
-static int age(const struct job *j, const struct job_event *ev)
+static bool has_generation(enum job_event_kind k)
 {
-    uint32_t is = j->generation;
-    if (ev->kind == JOB_EV_NODE_CLEAR)
-        is = j->nodes[ev->node].gen;
-    else if (!has_rank(ev->kind) && ev->kind != JOB_EV_ALL_IN)
-        return 0;
-    if (ev->kind == JOB_EV_ALL_IN && j->state == JOB_BOOTING && ev->generation > is)
-        return 0; /* the journal's, before the nodes have come back */
-    return ev->generation < is ? -1 : ev->generation > is;
+    return has_rank(k) || k == JOB_EV_ALL_IN || k == JOB_EV_NODE_CLEAR;
 }
 
 int job_event(struct job *j, const struct job_event *ev, int64_t now_ns, struct err *e)
@@ -538,12 +540,14 @@ int job_event(struct job *j, const struct job_event *ev, int64_t now_ns, struct 
     assert(!j->ordering && ev->kind < JOB_EV_COUNT);
     if (check(j, ev, e) < 0)
         return -1;
-    int a = age(j, ev);
-    if (a < 0)
-        return 0;
-    if (a > 0)
-        return err_set(e, ERR_PROTOCOL, "job: %s of generation %u, which is yet to come",
-                       job_event_name(ev->kind), ev->generation);
+    if (has_generation(ev->kind)) {
+        bool of_node = ev->kind == JOB_EV_NODE_CLEAR;
+        if (ev->generation >= j->next_generation)
+            return err_set(e, ERR_PROTOCOL, "job: %s of generation %u, which is yet to come",
+                           job_event_name(ev->kind), ev->generation);
+        if (ev->generation != (of_node ? j->nodes[ev->node].gen : j->generation))
+            return 0; /* stale */
+    }
     const struct transition *t = find(was, ev->kind);
     if (!t)
         return err_set(e, ERR_PROTOCOL, "job: %s cannot come while %s",
@@ -576,6 +580,7 @@ struct job *job_new(const struct job_params *p, job_order_fn *order, void *ctx)
         j->node_of_rank[r] = p->node_of_rank[r];
         j->nodes[p->node_of_rank[r]].n_ranks++;
     }
+    j->generation = p->first_generation - 1;
     j->next_generation = p->first_generation;
     j->may_adopt = p->first_generation > 1;
     restart_init(&j->restart, &p->restart);

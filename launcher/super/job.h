@@ -25,9 +25,10 @@
  * running step to save ends with 0, since it loses nothing.  STOP_NOW ends with 130 unless the
  * outcome stands already (DISMISSING).
  *
- * Adoption, first BOOTING only: nodes that come back with workers of one generation below
- * first_generation go on as RUNNING (ALL_IN for it was or will be told), else LAUNCHING; if
- * workers of some nodes are gone, that is a failure like any other.
+ * Adoption, first BOOTING only: nodes that come back with workers of the journal's newest
+ * generation (first_generation - 1) go on with it, as RUNNING once ALL_IN was told for it, else
+ * as LAUNCHING.  If workers of some nodes are gone, that is a failure like any other.  Workers
+ * of another generation are killed.
  *
  * An event that is not in the table for a state is a bug: job_event returns ERR_PROTOCOL naming
  * the pair, changes nothing, and the controller logs it.  Events of an older generation are no
@@ -73,10 +74,10 @@ enum job_event_kind {
     JOB_EV_RANK_EXITED,   /* rank, generation, exit_code, done, stopped, blamed */
     JOB_EV_RANK_HUNG,     /* rank, generation */
     JOB_EV_RANK_STUCK,    /* rank, generation: it broke the protocol */
-    JOB_EV_NODE_CLEAR,    /* node, generation: the answer to KILL, all its workers are reaped */
+    JOB_EV_NODE_CLEAR,    /* node, generation: answers KILL: all its workers are reaped */
     JOB_EV_STOP,          /* down, Ctrl-C: finish the step, save, end */
     JOB_EV_STOP_NOW,      /* down --now, second Ctrl-C */
-    JOB_EV_DISMISSED,     /* node: the answer to DISMISS, the agent is gone and left nothing */
+    JOB_EV_DISMISSED,     /* node: answers DISMISS: the agent is gone, and left nothing */
     JOB_EV_TICK,          /* the deadline passed, or just look */
     JOB_EV_COUNT
 };
@@ -152,6 +153,7 @@ OWN(job);
 
 int job_event(struct job *j, const struct job_event *ev, int64_t now_ns, struct err *e);
 enum job_state job_state(const struct job *j);
+/* The newest that was launched; before that, the newest of the journal (0: none). */
 uint32_t job_generation(const struct job *j);
 uint32_t job_restarts(const struct job *j); /* granted, in all */
 uint32_t job_restarts_left(const struct job *j, int64_t now_ns);

@@ -54,9 +54,9 @@ struct job {
     struct rank *ranks;
     uint32_t *node_of_rank;
     uint32_t generation, next_generation;
-    uint32_t barrier_of; /* generation whose barrier was told complete while BOOTING */
     struct restart restart;
     bool started;
+    bool all_in;    /* told while BOOTING, of the generation to be adopted */
     bool may_adopt; /* the first BOOTING of a job that had generations before */
     bool ran;       /* a generation was launched, or workers of one turned up */
     bool stop;      /* asked */

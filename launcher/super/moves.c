@@ -178,7 +178,7 @@ void job_settle(struct job *j, int64_t now)
 
 static void adopt(struct job *j, int64_t now)
 {
-    bool all_in = j->barrier_of == j->generation;
+    bool all_in = j->all_in;
     j->may_adopt = false;
     j->state = all_in ? JOB_RUNNING : JOB_LAUNCHING;
     j->deadline = all_in ? INT64_MAX : after(now, j->p.launch_ns);
@@ -195,8 +195,7 @@ static void adopt_or_fail(struct job *j, int64_t now)
 {
     for (uint32_t i = 0; i < j->p.n_nodes; i++) {
         const struct node *n = &j->nodes[i];
-        bool fits =
-            n->n_ranks ? n->is == NODE_LIVE && n->gen == j->generation : n->is == NODE_CLEAR;
+        bool fits = n->n_ranks ? n->is == NODE_LIVE : n->is == NODE_CLEAR;
         if (!fits) {
             job_note(j, CAUSE_NODE_LOST, i, UINT32_MAX, 0);
             job_begin_clearing(j, now);
