@@ -64,34 +64,41 @@ static int number(const char **p, uint64_t *ret, int *ret_width)
     return *p > s && !isdigit((unsigned char)**p) ? 0 : -1;
 }
 
-/* "[a-b,c]" at *p: `v` times its numbers. */
+/* "7" or "01-16" at *p, as text. */
+static int range(struct names *out, const char *list, const char **p, struct err *e)
+{
+    uint64_t lo, hi;
+    int width, hi_width;
+    if (number(p, &lo, &width) < 0)
+        return err_set(e, ERR_SPEC, "character %td of \"%.64s\": expected a number",
+                       *p - list + 1, list);
+    hi = lo;
+    if (**p == '-') {
+        const char *upper = ++*p;
+        if (number(p, &hi, &hi_width) < 0 || hi < lo)
+            return err_set(e, ERR_SPEC,
+                           "character %td of \"%.64s\": expected a number not below %llu",
+                           upper - list + 1, list, (unsigned long long)lo);
+    }
+    if (hi - lo >= HOSTS_MAX)
+        return err_set(e, ERR_SPEC, "more than %d hosts", HOSTS_MAX);
+    for (; lo <= hi; lo++) {
+        char digits[32];
+        (void)snprintf(digits, sizeof digits, "%0*llu", width, (unsigned long long)lo);
+        if (add(out, "", 0, digits, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* "[a-b,c]" at *p: `v` times its numbers, the last bracket running fastest. */
 static int bracket(struct names *v, const char *list, const char **p, struct err *e)
 {
-    __attribute__((cleanup(names_done))) struct names out = {0};
+    __attribute__((cleanup(names_done))) struct names out = {0}, numbers = {0};
     const char *open = (*p)++;
     do {
-        uint64_t lo, hi;
-        int width, hi_width;
-        if (number(p, &lo, &width) < 0)
-            return err_set(e, ERR_SPEC, "character %td of \"%.64s\": expected a number",
-                           *p - list + 1, list);
-        hi = lo;
-        if (**p == '-') {
-            (*p)++;
-            if (number(p, &hi, &hi_width) < 0 || hi < lo)
-                return err_set(e, ERR_SPEC,
-                               "character %td of \"%.64s\": expected a number not below %llu",
-                               *p - list + 1, list, (unsigned long long)lo);
-        }
-        if (hi - lo >= HOSTS_MAX)
-            return err_set(e, ERR_SPEC, "more than %d hosts", HOSTS_MAX);
-        for (size_t i = 0; i < v->n; i++)
-            for (uint64_t k = lo; k <= hi; k++) {
-                char digits[32];
-                (void)snprintf(digits, sizeof digits, "%0*llu", width, (unsigned long long)k);
-                if (add(&out, v->name[i], strlen(v->name[i]), digits, e) < 0)
-                    return -1;
-            }
+        if (range(&numbers, list, p, e) < 0)
+            return -1;
     } while (*(*p)++ == ',');
     if (!(*p)[-1])
         return err_set(e, ERR_SPEC, "character %td of \"%.64s\": the [ is never closed",
@@ -99,6 +106,10 @@ static int bracket(struct names *v, const char *list, const char **p, struct err
     if ((*p)[-1] != ']')
         return err_set(e, ERR_SPEC, "character %td of \"%.64s\": expected a comma or ]",
                        *p - list, list);
+    for (size_t i = 0; i < v->n; i++)
+        for (size_t k = 0; k < numbers.n; k++)
+            if (add(&out, v->name[i], strlen(v->name[i]), numbers.name[k], e) < 0)
+                return -1;
     struct names old = *v;
     *v = out;
     out = old;

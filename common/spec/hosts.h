@@ -1,7 +1,7 @@
 /* hosts.h: hostlists, as Slurm and pdsh write them: gpu[001-004,7],login,n[1-2]r[1-2].
  *
- * Zero padding is kept, brackets multiply, order is that of reading.  Bounded: HOSTS_MAX names.
- * No name begins with - or a dot: it may become an argument of a program, or a folder.
+ * Zero padding is kept, brackets multiply, the last one runs fastest.  Bounded: HOSTS_MAX
+ * names. No name begins with - or a dot: it may become an argument of a program, or a folder.
  */
 #ifndef DS_SPEC_HOSTS_H
 #define DS_SPEC_HOSTS_H

@@ -71,7 +71,18 @@ bool spec_given(const struct spec_read *r, const char *path)
 struct spec_mark spec_mark_of(const struct spec_read *r, const struct spec_key *k)
 {
     struct spec_mark m = r->marks[index_of(k)];
-    return m.source ? m : (struct spec_mark){r->file, 1, 1};
+    const struct ynode *map = r->root, *name = NULL;
+    if (m.source)
+        return m;
+    m = (struct spec_mark){r->file, 1, 1};
+    for (const char *p = k->path, *dot; (dot = strchr(p, '.')); p = dot + 1) {
+        AUTO_FREE char *section = xstrndup(p, (size_t)(dot - p));
+        if (!(map = ynode_get(map, section, &name)))
+            break;
+        m.line = name->line;
+        m.column = name->column;
+    }
+    return m;
 }
 
 /* The next of the blank-separated keys at *paths; NULL at their end. */
@@ -232,7 +243,7 @@ static int read_text(struct spec_read *r, const char *text, size_t len)
     struct spec_mark at = {.source = r->source};
     if (memchr(text, 0, len))
         return spec_error(r, at, "", NULL, "a NUL byte: this is not a text file");
-    AUTO(ynode) struct ynode *root = ynode_parse(text, len, &at.line, &at.column, &e);
+    struct ynode *root = r->root = ynode_parse(text, len, &at.line, &at.column, &e);
     if (!root)
         return spec_error(r, at, "", syntax_hint(text, len, at.line, &e), "%s", e.text);
     walk(r, "", at, root);
@@ -362,6 +373,7 @@ struct spec *spec_parse(const char *path, const char *text, size_t len, char *co
     }
     for (size_t i = 0; i < n_sets; i++)
         free(labels[i]);
+    ynode_free(r.root);
     return conclude(&r, e) < 0 ? NULL : TAKE(s);
 }
 

@@ -55,6 +55,31 @@ static bool name_ok(const char *name)
            name[0] != '-' && name[0] != '_';
 }
 
+/* As YAML's reader wants it: no overlong forms, no surrogates, nothing beyond U+10FFFF. */
+static bool is_utf8(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    while (*p) {
+        unsigned char low = *p == 0xe0   ? 0xa0
+                            : *p == 0xf0 ? 0x90
+                                         : 0x80,
+                      high = *p == 0xed   ? 0x9f
+                             : *p == 0xf4 ? 0x8f
+                                          : 0xbf;
+        int more = *p < 0x80                 ? 0
+                   : *p >= 0xc2 && *p < 0xe0 ? 1
+                   : *p >= 0xe0 && *p < 0xf0 ? 2
+                   : *p >= 0xf0 && *p < 0xf5 ? 3
+                                             : -1;
+        if (more < 0)
+            return false;
+        for (p++; more > 0; more--, p++, low = 0x80, high = 0xbf)
+            if (*p < low || *p > high)
+                return false;
+    }
+    return true;
+}
+
 static void check_slots(struct spec_read *r)
 {
     struct spec *s = r->s;
@@ -87,6 +112,8 @@ static void check_cluster(struct spec_read *r)
               stranger);
     RULE("cluster.workdir", s->cluster.workdir[0] == '/', "%.200s is not an absolute path",
          s->cluster.workdir);
+    RULE_HINT("cluster.workdir", is_utf8(s->cluster.workdir),
+              "the spec's folder is the default, and has such a name", "is not UTF-8 text");
     RULE("cluster.interface", *s->cluster.interface, "is empty; auto takes all");
     RULE("cluster.timeouts.lost cluster.timeouts.suspect",
          s->cluster.timeouts.lost_ns > s->cluster.timeouts.suspect_ns,

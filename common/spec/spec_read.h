@@ -22,6 +22,7 @@ struct spec_read {
     struct spec *s;
     const char *file;
     const char *source;      /* of the nodes being read: `file`, or a --set */
+    struct ynode *root;      /* of the file; NULL if it is no YAML */
     struct spec_mark *marks; /* one per key */
     bool *bad; /* one per key: an error was said about it; its value means nothing */
     struct buf *report;
@@ -45,7 +46,7 @@ void spec_spoil(struct spec_read *r, const char *path);
 bool spec_good(const struct spec_read *r, const char *paths);
 /* Which of the blank-separated keys to blame: the first that was given, else the first. */
 const struct spec_key *spec_blamed(const struct spec_read *r, const char *paths);
-/* Where the key was given; else the file's start. */
+/* Where the key was given; else its section's name; else the file's start. */
 struct spec_mark spec_mark_of(const struct spec_read *r, const struct spec_key *k);
 bool spec_given(const struct spec_read *r, const char *path);
 const struct spec_key *spec_find(const char *path, size_t len); /* NULL if there is none */
@@ -62,7 +63,7 @@ void spec_check(struct spec_read *r);
 /* Closest of the blank-separated words, NULL if none is close; copied into buf[64]. */
 const char *spec_closest(const char *word, const char *words, char *buf);
 /* A key or section like the unknown `path`, into buf[64]: a close name in the same section, or
- * the same last word elsewhere.  NULL if there is none. */
+ * the same name elsewhere.  NULL if there is none. */
 const char *spec_similar(const char *path, char *buf);
 
 #endif

@@ -69,9 +69,13 @@ const char *spec_similar(const char *path, char *buf)
                 (void)snprintf(buf, WORD_MAX + 1, "%.*s", (int)(prefix + len), p);
             }
         }
-        if (best > 1 && strcmp(tail, last_part(p)) == 0) {
-            best = 1;
-            (void)snprintf(buf, WORD_MAX + 1, "%s", p);
+        /* "lr" is the section of train.lr.peak, and "peak" its last word. */
+        for (const char *part = p, *end = p; best > 1 && *end; part = end + 1) {
+            end = part + strcspn(part, ".");
+            if (strncmp(tail, part, (size_t)(end - part)) == 0 && !tail[end - part]) {
+                best = 1;
+                (void)snprintf(buf, WORD_MAX + 1, "%.*s", (int)(end - p), p);
+            }
         }
     }
     return best < SIZE_MAX ? buf : NULL;
