@@ -74,11 +74,11 @@ static int range(struct names *out, const char *list, const char **p, struct err
                        *p - list + 1, list);
     hi = lo;
     if (**p == '-') {
-        const char *upper = ++*p;
+        (*p)++;
         if (number(p, &hi, &hi_width) < 0 || hi < lo)
             return err_set(e, ERR_SPEC,
                            "character %td of \"%.64s\": expected a number not below %llu",
-                           upper - list + 1, list, (unsigned long long)lo);
+                           *p - list + 1, list, (unsigned long long)lo);
     }
     if (hi - lo >= HOSTS_MAX)
         return err_set(e, ERR_SPEC, "more than %d hosts", HOSTS_MAX);

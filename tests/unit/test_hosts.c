@@ -49,6 +49,9 @@ static void test_expand(void **state)
     expands("gpu[8-11]", "gpu8 gpu9 gpu10 gpu11");
     expands("gpu[098-101]", "gpu098 gpu099 gpu100 gpu101");
     expands("n[1-2]r[1-2]", "n1r1 n1r2 n2r1 n2r2");
+    expands("n[1-2]r[1,3]", "n1r1 n1r3 n2r1 n2r3"); /* as scontrol show hostnames */
+    expands("a[1,2][1-2,7]", "a11 a12 a17 a21 a22 a27");
+    expands("a[1][2][3]", "a123");
     expands("n[1-2]-eth.example.org", "n1-eth.example.org n2-eth.example.org");
     expands("[1-2]", "1 2");
     expands("a,b , c", "a b c");
