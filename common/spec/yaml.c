@@ -164,9 +164,9 @@ static int syntax(struct builder *b, const yaml_parser_t *p, struct err *e)
 {
     if (p->error == YAML_READER_ERROR) { /* comes without a mark */
         for (size_t i = 0; i < p->problem_offset && i < b->len; i++) {
-            bool next = b->text[i] == '\n';
-            *b->line += next;
-            *b->column = next ? 1 : *b->column + 1;
+            unsigned char c = (unsigned char)b->text[i];
+            *b->line += c == '\n';
+            *b->column = c == '\n' ? 1 : *b->column + ((c & 0xc0) != 0x80);
         }
         return err_set(e, ERR_SPEC, "not UTF-8 text: %s", p->problem);
     }

@@ -2,7 +2,7 @@
  *
  * Bounded: text, depth, nodes, keys of a map and scalars have caps, and aliases and tags are
  * refused, so no small document can become a large one, or a slow one.  Duplicate keys are
- * errors.  Lines and columns count from 1.
+ * errors.  Lines and columns count from 1, columns in characters.
  */
 #ifndef DS_SPEC_YAML_H
 #define DS_SPEC_YAML_H

@@ -66,6 +66,8 @@ static void test_tree(void **state)
     assert_true(ynode_is_null(d));
     assert_string_equal(e->text, "two\nlines\n");
     assert_true(e->quoted);
+    AUTO(ynode) struct ynode *wide = parse("{\xc3\xa4: x}");
+    assert_int_equal(ynode_get(wide, "\xc3\xa4", NULL)->column, 5); /* characters, not bytes */
     assert_null(ynode_get(n, "z", NULL));
     assert_null(ynode_get(a, "z", NULL));
     assert_null(ynode_get(NULL, "z", NULL));
@@ -103,6 +105,9 @@ static void test_refused(void **state)
     REFUSE("a: [b\n", 2, 1, "did not find expected");
     REFUSE("a: b\n\xff\n", 2, 1, "not UTF-8");
     REFUSE("a: \xc3", 1, 4, "not UTF-8");
+    REFUSE("a: \xc3\xa4\xff", 1, 5, "not UTF-8"); /* columns are characters */
+    REFUSE("a: \xed\xa0\x80", 1, 4, "not UTF-8"); /* a surrogate */
+    REFUSE("a: &a [*a]\n", 1, 8, "aliases");      /* a list in itself */
     REFUSE("a: \x01", 1, 4, "not UTF-8 text: control characters");
 #undef REFUSE
 }
