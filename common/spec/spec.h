@@ -146,6 +146,8 @@ int spec_to_yaml(const struct spec *s, struct buf *out);
  * which the two differ, appended to `out` as "key: was X, is Y" lines.  Returns their number.
  */
 size_t spec_resume_conflicts(const struct spec *was, const struct spec *is, struct buf *out);
+/* As above, of all keys: 0 says that the two are the same spec. */
+size_t spec_differences(const struct spec *was, const struct spec *is, struct buf *out);
 
 /* A host path of the spec, resolved against cluster.workdir; owned by the caller. */
 char *spec_host_path(const struct spec *s, const char *path);

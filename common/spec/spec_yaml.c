@@ -170,13 +170,14 @@ int spec_to_yaml(const struct spec *s, struct buf *out)
     return out->full ? -1 : 0;
 }
 
-size_t spec_resume_conflicts(const struct spec *was, const struct spec *is, struct buf *out)
+static size_t differences(const struct spec *was, const struct spec *is, bool fixed_only,
+                          struct buf *out)
 {
     size_t n, found = 0;
     const struct spec_key *keys = spec_keys(&n);
     for (size_t i = 0; i < n; i++) {
         AUTO_BUF struct buf a = BUF(1 << 16), b = BUF(1 << 16);
-        if (!keys[i].fixed)
+        if (fixed_only && !keys[i].fixed)
             continue;
         put_value(&a, was, &keys[i]);
         put_value(&b, is, &keys[i]);
@@ -186,4 +187,14 @@ size_t spec_resume_conflicts(const struct spec *was, const struct spec *is, stru
         found++;
     }
     return found;
+}
+
+size_t spec_resume_conflicts(const struct spec *was, const struct spec *is, struct buf *out)
+{
+    return differences(was, is, true, out);
+}
+
+size_t spec_differences(const struct spec *was, const struct spec *is, struct buf *out)
+{
+    return differences(was, is, false, out);
 }

@@ -73,6 +73,7 @@ void reports_pages(struct agent *a)
             continue;
         struct proc_page g = proc_page(p);
         fill_page(&pages[k], proc_rank(p), &g);
+        pages[k].pid = (uint32_t)proc_pid(p);
         list[k] = &pages[k];
         k++;
     }

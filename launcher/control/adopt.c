@@ -37,7 +37,6 @@ static int meet_again(struct control *c, struct err *e)
 int adopt_prepare(struct control *c, const struct journal_state *was, struct err *e)
 {
     c->started_ms = was->started_ms;
-    c->past_restarts = was->n_restarts;
     if (metrics_last(c->dir->metrics, &c->last, e) < 0)
         return -1;
     if (was->failure)

@@ -85,17 +85,15 @@ static void set_last_step(const struct control *c, json_t *o)
 
 void answer_status(struct control *c, struct buf *json)
 {
-    uint32_t restarts = c->past_restarts + job_restarts(c->job);
-    uint32_t max = c->spec->restart.max;
     json_t *o = json_pack(
         "{s:s, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:{s:i}}", "job",
         c->dir->name, "live", (int)!c->finished, "state",
         c->finished ? "ended" : job_state_name(job_state(c->job)), "generation",
         (json_int_t)job_generation(c->job), "steps", (json_int_t)c->spec->train.steps, "world",
-        (json_int_t)c->plan->world, "restarts", (json_int_t)restarts, "restarts_left",
-        (json_int_t)(restarts < max ? max - restarts : 0), "state_dir", c->dir->dir, "logs",
-        c->dir->logs, "checkpoints", c->checkpoint_dir, "spec", c->spec->path, "controller",
-        "pid", (int)getpid());
+        (json_int_t)c->plan->world, "restarts", (json_int_t)job_restarts(c->job),
+        "restarts_left", (json_int_t)job_restarts_left(c->job, clock_now_ns()), "state_dir",
+        c->dir->dir, "logs", c->dir->logs, "checkpoints", c->checkpoint_dir, "spec",
+        c->spec->path, "controller", "pid", (int)getpid());
     json_object_set_new(o, "seconds",
                         json_real((double)(control_wall_ms() - c->started_ms) / 1000));
     set_last_step(c, o);

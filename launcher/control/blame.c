@@ -1,10 +1,10 @@
 /* blame.c: a failed generation, gathered into failure.json, the report and the journal. */
 #include "launcher/control/core.h"
 
+#include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/io.h"
 #include "common/base/log.h"
-#include "common/spec/spec.h"
 #include "launcher/plan/plan.h"
 #include "launcher/record/jobdir.h"
 #include "launcher/record/journal.h"
@@ -49,7 +49,6 @@ void blame(struct control *c, const struct job_order *o)
                         text = BUF(REPORT_BYTES_MAX), headline = BUF(4096);
     AUTO_FREE uint32_t *victims = xcalloc(c->plan->world, sizeof(*victims));
     AUTO_FREE char *log_path = NULL;
-    uint32_t max = c->spec->restart.max, used = c->past_restarts + job_restarts(c->job);
     struct err e;
     struct failure f = {.job = c->dir->name,
                         .generation = o->generation,
@@ -59,12 +58,15 @@ void blame(struct control *c, const struct job_order *o)
                         .victims = victims,
                         .rule = o->rule,
                         .restarts = o->restarts,
-                        .restarts_left = used < max ? max - used : 0};
+                        .restarts_left = job_restarts_left(c->job, clock_now_ns())};
     if (f.rank < c->plan->world) {
         of_rank(c, o, &f);
         log_path = ranklog_path(c->dir->logs, o->generation, f.rank);
         if (ranklog_tail(c->dir->logs, o->generation, f.rank, REPORT_LOG_LINES, &tail, &e) < 0)
             log_warn("%s", e.text);
+    } else if (f.node != UINT32_MAX) {
+        f.text = c->node[f.node].why;
+        f.silent_ns = c->node[f.node].silent_ns;
     }
     if (f.node != UINT32_MAX)
         f.host = c->node[f.node].host ? c->node[f.node].host : c->plan->nodes[f.node].host;
@@ -76,8 +78,8 @@ void blame(struct control *c, const struct job_order *o)
     report_headline(&f, &headline);
     if (io_replace_file(c->dir->failure, json.data, json.len, &e) < 0)
         log_error("%s", e.text);
-    if (journal_failure(c->journal, o->generation, job_cause_name(o->cause),
-                        buf_str(&headline), o->restarts, &e) < 0)
+    if (journal_failure(c->journal, o->generation, job_cause_name(o->cause), buf_str(&headline),
+                        o->restarts, &e) < 0)
         log_error("%s", e.text);
     free(c->failure);
     c->failure = buf_take(&headline);

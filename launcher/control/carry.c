@@ -1,4 +1,5 @@
-/* carry.c: the job's orders, carried out.  The journal knows of an order before an agent does. */
+/* carry.c: the job's orders, carried out.  The journal knows of an order before an agent does.
+ */
 #include "launcher/control/core.h"
 
 #include "common/base/clock.h"
@@ -48,7 +49,8 @@ static void launch_node(struct control *c, uint32_t node, uint32_t generation)
         ranks[i].n_env = count(ranks[i].env);
         list[i] = &ranks[i];
     }
-    l.spec = (ProtobufCBinaryData){.len = c->spec_text.len, .data = (uint8_t *)c->spec_text.data};
+    l.spec =
+        (ProtobufCBinaryData){.len = c->spec_text.len, .data = (uint8_t *)c->spec_text.data};
     l.n_ranks = pn->n_ranks;
     l.ranks = list;
     l.program = c->program;
@@ -121,6 +123,8 @@ static void finish(struct control *c, const struct job_order *o)
     c->finished = true;
     c->exit_code = o->exit_code;
     c->outcome = o->outcome;
+    if (o->outcome == JOB_COMPLETED) /* a resume of the last checkpoint has no step to report */
+        c->last.step = c->spec->train.steps;
     log_info("the job ended: %s, exit code %d", job_outcome_name(o->outcome), o->exit_code);
     if (journal_ended(c->journal, job_outcome_name(o->outcome), o->exit_code, c->last.step,
                       &e) < 0)

@@ -182,9 +182,10 @@ void clients_publish_all(struct clients *cs, const Dsl__ClientEvent *ev)
 
 static void tell_lost_lines(struct client *c)
 {
-    AUTO_FREE char *text = xasprintf("%llu stretches of log lines were not shown: the screen was "
-                                     "too slow; the log files have them",
-                                     (unsigned long long)c->lines_lost);
+    AUTO_FREE char *text =
+        xasprintf("%llu stretches of log lines were not shown: the screen was "
+                  "too slow; the log files have them",
+                  (unsigned long long)c->lines_lost);
     Dsl__ClientEvent ev;
     dsl__client_event__init(&ev);
     ev.kind = DSL__CLIENT_EVENT__KIND__TEXT;

@@ -1,9 +1,9 @@
 /* control.h: the controller, a process of its own that runs one job to its end.
  *
  * It decides nothing: what happens (frames of agents, asks of clients, time) becomes events of
- * super's job, and the job's orders are carried out.  Everything it must know to go on after its
- * own death is in the journal before it is acted upon.  It outlives the terminal that started
- * it, and leaves no process, socket or run-time file when the job has ended.
+ * super's job, and the job's orders are carried out.  Everything it must know to go on after
+ * its own death is in the journal before it is acted upon.  It outlives the terminal that
+ * started it, and leaves no process, socket or run-time file when the job has ended.
  */
 #ifndef DS_CONTROL_CONTROL_H
 #define DS_CONTROL_CONTROL_H
@@ -21,7 +21,7 @@ enum control_errand {
 struct control_params {
     const char *job;
     int lock_fd;    /* holds the job's lock (record/joblock.h); owned */
-    int ready_fd;   /* a pipe: "ready", or why not (control_say_ready); owned */
+    int ready_fd;   /* a pipe: "ready", or why not (spawn.h); owned */
     bool take_over; /* the journal's last run goes on; else a new run begins */
     enum control_errand errand;
 };
@@ -30,9 +30,7 @@ struct control_params {
  * could not even begin (and the ready pipe has told). */
 int control_run(const struct control_params *p, struct err *e);
 
-/* The ready pipe: one line and its end.  why NULL: ready. */
-void control_say_ready(int fd, const struct err *why);
-/* Reads it; the writer's death without a word is an error.  0: ready. */
-int control_hear_ready(int fd, int timeout_ms, struct err *e);
+/* Removes what an ended job, or one whose processes all died, left in the run-time folder. */
+void control_sweep(const char *job);
 
 #endif

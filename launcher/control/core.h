@@ -2,7 +2,8 @@
  *
  *   control.c  builds it all, runs the loop, takes it down; the queue of events
  *   carry.c    the job's orders -> frames, journal
- *   hear.c     agents' frames -> events, rendezvous, logs, metrics
+ *   hear.c     agents' frames -> events, pages, logs
+ *   ranklines.c  ranks' link lines -> rendezvous, metrics, words for people
  *   answer.c   clients' asks; what is published; the status document
  *   blame.c    a failed generation -> failure.json and the report
  *   adopt.c    what a new controller takes over from the journal
@@ -39,6 +40,7 @@ struct node_seen {
     uint32_t pid;
     uint32_t clear_first; /* leftover generation that is killed before the node is ready */
     int64_t silent_ns;    /* when it was lost */
+    char *why;            /* it could not be started, or was lost; NULL: neither yet */
 };
 
 struct rank_seen { /* of the running generation */
@@ -91,9 +93,8 @@ struct control {
     double tokens, train_s; /* of this controller's steps: the mean speed */
     uint64_t checkpoint_step;
     char *checkpoint_path;
-    int64_t started_ms;    /* wall clock, of the run */
-    uint32_t past_restarts; /* of earlier controllers of this run */
-    char *failure;         /* headline of the last one */
+    int64_t started_ms; /* wall clock, of the run */
+    char *failure;      /* headline of the last one */
     char *texts[CONTROL_TEXTS];
     uint32_t n_texts; /* ever; the ring's newest is n_texts - 1 */
 
@@ -118,8 +119,11 @@ void hear_frame(void *ctx, uint32_t node, const Dsl__Frame *f);
 void hear_failed(void *ctx, uint32_t node, const struct err *why);
 void hear_lost(void *ctx, uint32_t node, const struct err *why);
 void hear_verdict(void *ctx, enum health_verdict v, uint32_t id, int64_t silent_ns);
-void hear_rdzv(void *ctx, uint32_t rank, enum rdzv_reply_kind kind, const char *key,
-               const void *val, size_t len);
+
+/* ranklines.c */
+void ranklines_hear(struct control *c, uint32_t rank, const char *line);
+void ranklines_rdzv(void *ctx, uint32_t rank, enum rdzv_reply_kind kind, const char *key,
+                    const void *val, size_t len);
 
 /* answer.c */
 void answer_ask(void *ctx, struct client *cl, const Dsl__ClientAsk *ask);

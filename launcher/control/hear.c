@@ -1,191 +1,60 @@
-/* hear.c: what agents say, turned into events, rendezvous, logs and metrics.
+/* hear.c: what agents say, turned into events, pages and logs.
  *
  * Frames of another generation than the running one are dropped, logs apart: those stay
  * complete.  A frame about a rank is only taken from the node that carries it.
  */
 #include "launcher/control/core.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "common/base/io.h"
 #include "common/base/log.h"
-#include "common/link/linkline.h"
 #include "common/spec/spec.h"
 #include "launcher/plan/plan.h"
 #include "launcher/record/jobdir.h"
 #include "launcher/record/journal.h"
 #include "launcher/record/ranklog.h"
-#include "launcher/record/rdzvlog.h"
-#include "launcher/record/utf8.h"
 #include "launcher/wire/frame.h"
-
-enum { TEXT_MAX = 1 << 16 };
-
-static void reply(struct control *c, uint32_t rank, const char *line)
-{
-    Dsl__RankReply r;
-    Dsl__Frame f = DSL__FRAME__INIT;
-    AUTO_FREE char *copy = xstrdup(line);
-    dsl__rank_reply__init(&r);
-    r.rank = rank;
-    r.line = copy;
-    f.generation = job_generation(c->job);
-    f.body_case = DSL__FRAME__BODY_RANK_REPLY;
-    f.rank_reply = &r;
-    nodes_send(c->nodes, control_node_of(c, rank), &f);
-}
-
-void hear_rdzv(void *ctx, uint32_t rank, enum rdzv_reply_kind kind, const char *key,
-               const void *val, size_t len)
-{
-    struct control *c = ctx;
-    AUTO_BUF struct buf line = BUF(LINK_LINE_MAX);
-    if (c->rejoining)
-        return;
-    switch (kind) {
-    case RDZV_VALUE:
-        (void)buf_printf(&line, "value key=%s value=", key);
-        (void)buf_hex(&line, val, len);
-        break;
-    case RDZV_ABSENT:
-        (void)buf_printf(&line, "void key=%s", key);
-        break;
-    case RDZV_RELEASED:
-        (void)buf_puts(&line, "released");
-        break;
-    case RDZV_VOID: /* its generation is over; it is being killed */
-        return;
-    }
-    reply(c, rank, buf_str(&line));
-}
-
-static void refuse(struct control *c, uint32_t rank, const struct err *why)
-{
-    AUTO_BUF struct buf line = BUF(LINK_LINE_MAX);
-    log_warn("rank %u: %s", rank, why->text);
-    (void)buf_puts(&line, "refused text=");
-    (void)buf_hex(&line, why->text, strlen(why->text));
-    reply(c, rank, buf_str(&line));
-    control_post(c, &(struct job_event){.kind = JOB_EV_RANK_STUCK,
-                                        .rank = rank,
-                                        .generation = job_generation(c->job),
-                                        .text = why->text});
-}
-
-/* What a rank's line asks for; each -1 is the rank's fault. */
-
-static int hear_put(struct control *c, uint32_t rank, const struct link_line *l, struct err *e)
-{
-    AUTO_BUF struct buf val = BUF(RDZV_VALUE_MAX);
-    const char *key = link_line_get(l, "key");
-    struct err trouble;
-    if (!key)
-        return err_set(e, ERR_PROTOCOL, "put: no key");
-    if (link_line_hex(l, "value", &val, e) < 0 ||
-        rdzv_put(c->rdzv, job_generation(c->job), rank, key, buf_str(&val), val.len, e) < 0)
-        return -1;
-    if (c->rdzvlog && rdzvlog_put(c->rdzvlog, rank, key, buf_str(&val), val.len, &trouble) < 0)
-        log_error("%s", trouble.text);
-    return 0;
-}
-
-static int hear_get(struct control *c, uint32_t rank, const struct link_line *l, struct err *e)
-{
-    const char *key = link_line_get(l, "key");
-    if (!key)
-        return err_set(e, ERR_PROTOCOL, "get: no key");
-    return rdzv_get(c->rdzv, job_generation(c->job), rank, key, e);
-}
-
-static int hear_barrier(struct control *c, uint32_t rank, const struct link_line *l,
-                        struct err *e)
-{
-    uint32_t generation = job_generation(c->job), last;
-    struct err trouble;
-    (void)l;
-    if (rdzv_missing(c->rdzv, &last, 1) == 1 && last == rank &&
-        journal_barrier(c->journal, generation, &trouble) < 0)
-        log_error("%s", trouble.text);
-    if (rdzv_enter(c->rdzv, generation, rank, e) < 0)
-        return -1;
-    if (rdzv_complete(c->rdzv))
-        control_post(c, &(struct job_event){.kind = JOB_EV_ALL_IN, .generation = generation});
-    return 0;
-}
-
-static int hear_metrics(struct control *c, uint32_t rank, const struct link_line *l,
-                        struct err *e)
-{
-    struct metrics m;
-    struct err trouble;
-    AUTO_BUF struct buf json = BUF(TEXT_MAX);
-    if (rank != 0)
-        return err_set(e, ERR_PROTOCOL, "metrics are rank 0's to say");
-    if (metrics_from_line(l, job_generation(c->job), &m, &json, e) < 0)
-        return -1;
-    double validation = isnan(m.validation_loss) ? c->last.validation_loss : m.validation_loss;
-    if (!isnan(m.loss))
-        c->last = m;
-    c->last.validation_loss = validation;
-    if (!isnan(m.step_ms) && !isnan(m.tokens_per_s)) {
-        c->train_s += m.step_ms / 1000;
-        c->tokens += m.tokens_per_s * m.step_ms / 1000;
-    }
-    publish_progress(c, buf_str(&json));
-    (void)buf_puts(&json, "\n");
-    if (io_write_full(c->metrics_fd, json.data, json.len, &trouble) < 0)
-        log_error("metrics.jsonl: %s", trouble.text);
-    return 0;
-}
-
-static int hear_event(struct control *c, uint32_t rank, const struct link_line *l,
-                      struct err *e)
-{
-    AUTO_BUF struct buf raw = BUF(TEXT_MAX), text = BUF(4 * TEXT_MAX);
-    if (link_line_hex(l, "text", &raw, e) < 0)
-        return -1;
-    utf8_clean(buf_str(&raw), raw.len, &text);
-    if (rank == 0)
-        publish_text(c, "%s", buf_str(&text));
-    else
-        publish_text(c, "rank %u: %s", rank, buf_str(&text));
-    return 0;
-}
-
-static const struct {
-    const char *verb;
-    int (*hear)(struct control *c, uint32_t rank, const struct link_line *l, struct err *e);
-} verbs[] = {
-    {"put", hear_put},         {"get", hear_get},     {"barrier", hear_barrier},
-    {"metrics", hear_metrics}, {"event", hear_event},
-};
-
-static int hear_line(struct control *c, uint32_t rank, const char *line, struct err *e)
-{
-    AUTO_FREE char *copy = xstrdup(line);
-    AUTO_FREE struct link_line *l = xmalloc(sizeof(*l));
-    if (link_line_parse(copy, l, e) < 0)
-        return -1;
-    for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
-        if (strcmp(l->verb, verbs[i].verb) == 0)
-            return verbs[i].hear(c, rank, l, e);
-    return err_set(e, ERR_PROTOCOL, "'%.40s' is nothing a rank may say", l->verb);
-}
 
 static bool rank_of_node(const struct control *c, uint32_t rank, uint32_t node)
 {
     return rank < c->plan->world && control_node_of(c, rank) == node;
 }
 
-static void note_exit(struct control *c, uint32_t node, uint32_t generation,
+static void hear_page(struct control *c, uint32_t node, const Dsl__PageData *p)
+{
+    if (!rank_of_node(c, p->rank, node))
+        return;
+    const struct health_page hp = {.beat = p->beat,
+                                   .step = p->step,
+                                   .coll_seq = p->coll_seq,
+                                   .phase = p->phase,
+                                   .micro = p->micro,
+                                   .waiting = p->waiting,
+                                   .coll_group = p->coll_group,
+                                   .coll_op = p->coll_op,
+                                   .coll_peer = p->coll_peer,
+                                   .proc_state = (char)p->proc_state};
+    c->rank[p->rank].rss_bytes = p->rss_bytes;
+    c->rank[p->rank].pid = p->pid;
+    health_rank_page(c->health, p->rank, &hp, clock_now_ns());
+}
+
+static void hear_pages(struct control *c, uint32_t node, const Dsl__Pages *pages)
+{
+    for (size_t i = 0; i < pages->n_pages; i++)
+        hear_page(c, node, pages->pages[i]);
+}
+
+static void hear_exit(struct control *c, uint32_t node, uint32_t generation,
                       const Dsl__RankExited *x)
 {
     if (!rank_of_node(c, x->rank, node))
         return;
     struct rank_seen *r = &c->rank[x->rank];
+    if (x->page)
+        hear_page(c, node, x->page);
     r->exited = true;
     r->done = x->done;
     r->status = x->status;
@@ -196,6 +65,7 @@ static void note_exit(struct control *c, uint32_t node, uint32_t generation,
     health_rank_gone(c->health, x->rank);
     log_info("rank %u exited: status %d%s%s", x->rank, x->status, x->done ? ", done" : "",
              x->stopped ? ", stopped" : "");
+    bool blames = x->peer >= 0 && (uint32_t)x->peer < c->plan->world;
     control_post(c, &(struct job_event){.kind = JOB_EV_RANK_EXITED,
                                         .node = node,
                                         .rank = x->rank,
@@ -203,28 +73,8 @@ static void note_exit(struct control *c, uint32_t node, uint32_t generation,
                                         .exit_code = x->status,
                                         .done = x->done,
                                         .stopped = x->stopped,
+                                        .blamed = blames ? (uint32_t)x->peer + 1 : 0,
                                         .text = x->text});
-}
-
-static void hear_pages(struct control *c, uint32_t node, const Dsl__Pages *pages)
-{
-    for (size_t i = 0; i < pages->n_pages; i++) {
-        const Dsl__PageData *p = pages->pages[i];
-        if (!rank_of_node(c, p->rank, node))
-            continue;
-        const struct health_page hp = {.beat = p->beat,
-                                       .step = p->step,
-                                       .coll_seq = p->coll_seq,
-                                       .phase = p->phase,
-                                       .micro = p->micro,
-                                       .waiting = p->waiting,
-                                       .coll_group = p->coll_group,
-                                       .coll_op = p->coll_op,
-                                       .coll_peer = p->coll_peer,
-                                       .proc_state = (char)p->proc_state};
-        c->rank[p->rank].rss_bytes = p->rss_bytes;
-        health_rank_page(c->health, p->rank, &hp, clock_now_ns());
-    }
 }
 
 static void hear_log(struct control *c, uint32_t node, uint32_t generation,
@@ -249,8 +99,8 @@ static void hear_log(struct control *c, uint32_t node, uint32_t generation,
     f.log_ack = &ack;
     nodes_send(c->nodes, node, &f);
     if (n_new)
-        clients_publish_log(c->clients, generation, d->rank,
-                            d->data.data + d->data.len - n_new, n_new);
+        clients_publish_log(c->clients, generation, d->rank, d->data.data + d->data.len - n_new,
+                            n_new);
 }
 
 static void hear_note(struct control *c, uint32_t node, uint32_t generation,
@@ -311,7 +161,6 @@ static void hear_dismissed(struct control *c, uint32_t node)
 void hear_frame(void *ctx, uint32_t node, const Dsl__Frame *f)
 {
     struct control *c = ctx;
-    struct err e;
     bool now = f->generation == job_generation(c->job);
     health_node_frame(c->health, node, clock_now_ns());
     switch ((int)f->body_case) {
@@ -321,7 +170,7 @@ void hear_frame(void *ctx, uint32_t node, const Dsl__Frame *f)
         break;
     case DSL__FRAME__BODY_RANK_EXITED:
         if (now)
-            note_exit(c, node, f->generation, f->rank_exited);
+            hear_exit(c, node, f->generation, f->rank_exited);
         break;
     case DSL__FRAME__BODY_PAGES:
         if (now)
@@ -332,9 +181,8 @@ void hear_frame(void *ctx, uint32_t node, const Dsl__Frame *f)
             hear_log(c, node, f->generation, f->log_data);
         break;
     case DSL__FRAME__BODY_RANK_LINE:
-        if (now && rank_of_node(c, f->rank_line->rank, node) &&
-            hear_line(c, f->rank_line->rank, f->rank_line->line, &e) < 0)
-            refuse(c, f->rank_line->rank, &e);
+        if (now && rank_of_node(c, f->rank_line->rank, node))
+            ranklines_hear(c, f->rank_line->rank, f->rank_line->line);
         break;
     case DSL__FRAME__BODY_NODE_CLEAR:
         hear_clear(c, node, f->generation);
@@ -405,7 +253,7 @@ void hear_hello(void *ctx, uint32_t node, const Dsl__AgentHello *h)
                                             .node = node,
                                             .generation = h->live_generation});
         for (size_t i = 0; i < h->n_exits; i++)
-            note_exit(c, node, h->live_generation, h->exits[i]);
+            hear_exit(c, node, h->live_generation, h->exits[i]);
         return;
     }
     Dsl__Kill k = DSL__KILL__INIT;
@@ -418,10 +266,17 @@ void hear_hello(void *ctx, uint32_t node, const Dsl__AgentHello *h)
 
 /* Ends of channels, and health's verdicts. */
 
+static void remember_why(struct control *c, uint32_t node, const char *why)
+{
+    c->node[node].view = NODE_GONE;
+    free(c->node[node].why);
+    c->node[node].why = xstrdup(why);
+}
+
 static void node_is_gone(struct control *c, uint32_t node, const char *why)
 {
     struct err e;
-    c->node[node].view = NODE_GONE;
+    remember_why(c, node, why);
     health_node_down(c->health, node);
     if (journal_agent_gone(c->journal, node, why, &e) < 0)
         log_error("%s", e.text);
@@ -430,8 +285,8 @@ static void node_is_gone(struct control *c, uint32_t node, const char *why)
 void hear_failed(void *ctx, uint32_t node, const struct err *why)
 {
     struct control *c = ctx;
-    log_error("node %u: %s", node, why->text);
-    c->node[node].view = NODE_GONE;
+    log_error("%s", why->text);
+    remember_why(c, node, why->text);
     control_post(
         c, &(struct job_event){.kind = JOB_EV_BOOT_FAILED, .node = node, .text = why->text});
 }
@@ -461,7 +316,7 @@ void hear_verdict(void *ctx, enum health_verdict v, uint32_t id, int64_t silent_
     case HEALTH_NODE_LOST:
         nodes_drop(c->nodes, id);
         c->node[id].silent_ns = silent_ns;
-        node_is_gone(c, id, "silent");
+        node_is_gone(c, id, "no sign of it for cluster.timeouts.lost");
         control_post(c, &(struct job_event){
                             .kind = JOB_EV_AGENT_LOST, .node = id, .text = "it fell silent"});
         break;

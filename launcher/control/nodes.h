@@ -27,7 +27,7 @@ struct nodes_params {
     void *ctx;
     /* The first frame; the node is up.  The receiver greets back (ControllerHello). */
     void (*on_hello)(void *ctx, uint32_t node, const Dsl__AgentHello *h);
-    void (*on_frame)(void *ctx, uint32_t node, const Dsl__Frame *f); /* those after it */
+    void (*on_frame)(void *ctx, uint32_t node, const Dsl__Frame *f);    /* those after it */
     void (*on_failed)(void *ctx, uint32_t node, const struct err *why); /* never was up */
     void (*on_lost)(void *ctx, uint32_t node, const struct err *why);   /* was up */
 };

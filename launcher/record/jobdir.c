@@ -154,20 +154,20 @@ static int look_at_all(struct found *f, struct err *e)
     return 0;
 }
 
-struct jobdir *jobdir_find(const char *job_or_null, struct err *e)
+struct jobdir *jobdir_find(const char *job_or_null, bool *ret_none, struct err *e)
 {
-    if (job_or_null) {
-        AUTO(jobdir) struct jobdir *d = jobdir_new(job_or_null, e);
-        if (d && access(d->journal, F_OK) < 0) {
-            (void)err_set(e, ERR_USAGE, "there is no job '%s' (looked in %s)", job_or_null,
-                          d->dir);
-            return NULL;
-        }
-        return TAKE(d);
-    }
     struct found f = {.names = BUF(1 << 16)};
     struct jobdir *d = NULL;
-    if (look_at_all(&f, e) == 0) {
+    bool none = false;
+    if (job_or_null) {
+        d = jobdir_new(job_or_null, e);
+        if (d && access(d->journal, F_OK) < 0) {
+            none = true;
+            (void)err_set(e, ERR_USAGE, "there is no job '%s' (looked in %s)", d->name, d->dir);
+            jobdir_free(TAKE(d));
+        }
+    } else if (look_at_all(&f, e) == 0) {
+        none = !f.newest;
         if (f.n_live > 1)
             (void)err_set(e, ERR_USAGE, "several jobs are live: %s; name one",
                           buf_str(&f.names));
@@ -176,6 +176,8 @@ struct jobdir *jobdir_find(const char *job_or_null, struct err *e)
         else
             d = jobdir_new(f.live ? f.live : f.newest, e);
     }
+    if (ret_none)
+        *ret_none = none;
     buf_done(&f.names);
     free(f.live);
     free(f.newest);

@@ -6,6 +6,8 @@
 #ifndef DS_RECORD_JOBDIR_H
 #define DS_RECORD_JOBDIR_H
 
+#include <stdbool.h>
+
 #include "common/base/own.h"
 
 struct err;
@@ -27,7 +29,8 @@ int jobdir_make(const struct jobdir *d, struct err *e);
 int jobdir_put_aside(const struct jobdir *d, const char *checkpoint_dir, struct err *e);
 
 /* The job a command without JOB means: the only live one, else the one with the newest journal.
- * kind ERR_USAGE: several live ones (named), or none at all. */
-struct jobdir *jobdir_find(const char *job_or_null, struct err *e);
+ * kind ERR_USAGE: several live ones (named), or there is no such job or none at all (*ret_none,
+ * which may be NULL). */
+struct jobdir *jobdir_find(const char *job_or_null, bool *ret_none, struct err *e);
 
 #endif

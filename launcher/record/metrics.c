@@ -116,8 +116,7 @@ int metrics_last(const char *path, struct metrics *ret, struct err *e)
         *nl = 0;
         if (metrics_from_json(p, &m, NULL) < 0)
             continue; /* the first line may be cut */
-        double validation =
-            isnan(m.validation_loss) ? last.validation_loss : m.validation_loss;
+        double validation = isnan(m.validation_loss) ? last.validation_loss : m.validation_loss;
         if (!isnan(m.loss))
             last = m;
         last.validation_loss = validation;

@@ -171,7 +171,7 @@ void report_text(const struct failure *f, struct buf *out)
     report_headline(f, out);
     (void)buf_puts(out, "\n");
     if (said_something(f)) {
-        (void)buf_puts(out, "  it said          ");
+        (void)buf_puts(out, has_rank(f) ? "  it said          " : "  why              ");
         utf8_clean(f->text, strlen(f->text), out);
         (void)buf_puts(out, "\n");
     }
@@ -241,8 +241,8 @@ void report_json(const struct failure *f, struct buf *out)
     report_headline(f, &head);
     json_t *o = json_pack("{s:s, s:I, s:s, s:s, s:s, s:b, s:I}", "job", f->job, "generation",
                           (json_int_t)f->generation, "headline", buf_str(&head), "cause",
-                          job_cause_name(f->cause), "rule", f->rule, "restarts", (int)f->restarts,
-                          "restarts_left", (json_int_t)f->restarts_left);
+                          job_cause_name(f->cause), "rule", f->rule, "restarts",
+                          (int)f->restarts, "restarts_left", (json_int_t)f->restarts_left);
     if (has_rank(f)) {
         json_object_set_new(o, "rank", json_integer(f->rank));
         if (f->cause == CAUSE_SIGNAL)
