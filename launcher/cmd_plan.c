@@ -36,8 +36,8 @@ static int show(const char *path, char **sets, size_t n_sets, bool json)
     AUTO_BUF struct buf report = BUF(REPORT_MAX), out = BUF(OUTPUT_MAX);
     AUTO(spec) struct spec *s = spec_load(path, sets, n_sets, &report, &e);
     if (!s || render(s, json, &out, &e) < 0) {
-        (void)fprintf(stderr, "%sdslaunch: %s\n", buf_str(&report), e.text);
-        return e.kind == ERR_SPEC ? 2 : 1;
+        (void)fputs(buf_str(&report), stderr);
+        return cmd_error("plan", &e);
     }
     if (fwrite(out.data, 1, out.len, stdout) != out.len || fflush(stdout) != 0) {
         perror("dslaunch: standard output");
