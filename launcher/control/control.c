@@ -238,6 +238,14 @@ static int64_t *on_our_clock(const struct journal_state *was)
     return at;
 }
 
+/* A run that is taken over goes on with the journal's; a new one begins above all that its
+ * checkpoint folder knows. */
+static uint32_t first_generation(const struct control *c, const struct journal_state *was)
+{
+    uint32_t saved = c->params->take_over ? 0 : jobdir_newest_generation(c->checkpoint_dir);
+    return (saved > was->generation ? saved : was->generation) + 1;
+}
+
 static void make_deciders(struct control *c, const struct journal_state *was)
 {
     const struct spec *s = c->spec;
@@ -256,7 +264,7 @@ static void make_deciders(struct control *c, const struct journal_state *was)
         .restart = {.max = s->restart.max,
                     .window_ns = s->restart.window_ns,
                     .backoff_ns = s->restart.backoff_ns},
-        .first_generation = was->generation + 1,
+        .first_generation = first_generation(c, was),
         .restarted_ns = restarted,
         .n_restarted = c->params->take_over ? was->n_restarts : 0,
     };

@@ -110,6 +110,24 @@ int jobdir_put_aside(const struct jobdir *d, const char *checkpoint_dir, struct 
     return move_aside(d->dir, not_the_lock, e);
 }
 
+uint32_t jobdir_newest_generation(const char *checkpoint_dir)
+{
+    uint32_t newest = 0;
+    DIR *d = opendir(checkpoint_dir);
+    if (!d)
+        return 0;
+    for (const struct dirent *f; (f = readdir(d));) {
+        const char *g = strstr(f->d_name, "-g");
+        if (!a_checkpoint(f->d_name) || !g)
+            continue;
+        unsigned long n = strtoul(g + 2, NULL, 10);
+        if (n < UINT32_MAX && n > newest)
+            newest = (uint32_t)n;
+    }
+    (void)closedir(d);
+    return newest;
+}
+
 struct found {
     char *newest;
     struct timespec at;

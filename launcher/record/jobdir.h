@@ -8,6 +8,8 @@
 
 #include <stdbool.h>
 
+#include <stdint.h>
+
 #include "common/base/own.h"
 
 struct err;
@@ -27,6 +29,10 @@ int jobdir_make(const struct jobdir *d, struct err *e);
 /* Moves all but the lock to `<dir>.old-N`, and the checkpoints step-* of `checkpoint_dir` to
  * `<checkpoint_dir>.old-N`.  Nothing is moved that is not there. */
 int jobdir_put_aside(const struct jobdir *d, const char *checkpoint_dir, struct err *e);
+/* The largest generation that a checkpoint in `checkpoint_dir`, finished or not, carries in its
+ * name; 0 if there is none.  A new run begins above it: no name is ever used twice, even where
+ * another job saved into the same folder. */
+uint32_t jobdir_newest_generation(const char *checkpoint_dir);
 
 /* The job a command without JOB means: the only live one, else the one with the newest journal.
  * kind ERR_USAGE: several live ones (named), or there is no such job or none at all (*ret_none,

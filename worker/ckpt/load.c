@@ -182,10 +182,9 @@ static int same_model(struct ckpt *c, const struct manifest *m, const char *dir,
             e, ERR_SPEC,
             "%s was made with another spec (start with --fresh to leave it aside):\n%s", dir,
             buf_str(&what));
-    const struct spec *is = c->p.spec;
-    c->other_layout = was->parallel.data != is->parallel.data ||
-                      was->parallel.tensor != is->parallel.tensor ||
-                      was->parallel.pipeline != is->parallel.pipeline;
+    c->other_layout = was->parallel.data != c->p.spec->parallel.data ||
+                      was->parallel.tensor != c->p.spec->parallel.tensor ||
+                      was->parallel.pipeline != c->p.spec->parallel.pipeline;
     return 0;
 }
 
