@@ -62,7 +62,8 @@ struct item {
     int64_t at;
     uint64_t number; /* ties in the order made */
     enum what what;
-    uint32_t node, epoch, rank, generation;
+    uint32_t node, epoch, rank;
+    uint32_t generation; /* TO_AGENT: the agent's incarnation */
     int code;
     struct job_event ev;
     struct job_order order;
@@ -212,7 +213,11 @@ static void frame_to_agent(struct world *w, uint32_t node, const struct job_orde
         return;
     a->last_in = arrival(w, a, a->last_in);
     push(w, a->last_in - w->now,
-         (struct item){.what = W_TO_AGENT, .node = node, .epoch = a->epoch, .order = *o});
+         (struct item){.what = W_TO_AGENT,
+                       .node = node,
+                       .epoch = a->epoch,
+                       .generation = a->incarnation,
+                       .order = *o});
 }
 
 /* Workers. */
@@ -637,6 +642,8 @@ static void step(struct world *w, const struct item *it)
     case W_TO_AGENT:
         /* What lies in the socket may be read though the other end is closed by then, until a
          * new channel takes its place. */
+        if (!a->lives || it->generation != a->incarnation)
+            break;
         if (a->hangs)
             push(w, a->wakes - w->now, *it);
         else if (open || (it->epoch < a->epoch && !a->channel && chance(w, 50)))
@@ -671,8 +678,8 @@ static void step(struct world *w, const struct item *it)
             feed(w, (struct job_event){.kind = JOB_EV_RANK_HUNG,
                                        .rank = it->rank,
                                        .generation = it->generation});
-        else if (mine)
-            push(w, S, *it);
+        if (mine) /* a controller that is started again sees it again */
+            push(w, HANG_NS, *it);
         break;
     case W_AGENT_WAKES:
         a->hangs = false;
