@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stddef.h>
@@ -39,17 +40,18 @@ static void take(struct metrics *m, json_t *o)
     }
 }
 
-static json_t *number(const char *s)
+/* Verbatim, so that no digit is lost or made up; what JSON cannot say (NaN, infinities) is
+ * null. NULL: no number. */
+static const char *number(const char *s)
 {
     char *end;
-    if (*s && strspn(s, "-0123456789") == strlen(s)) {
-        long long v = strtoll(s, &end, 10);
-        return *end ? NULL : json_integer(v);
-    }
+    json_t *v = json_loads(s, JSON_DECODE_ANY, NULL);
+    bool fit = json_is_number(v);
+    json_decref(v);
+    if (fit)
+        return s;
     double d = strtod(s, &end);
-    if (end == s || *end)
-        return NULL;
-    return isfinite(d) ? json_real(d) : json_null();
+    return end == s || *end || isfinite(d) ? NULL : "null";
 }
 
 int metrics_from_line(const struct link_line *l, uint32_t generation, struct metrics *ret,
@@ -58,23 +60,19 @@ int metrics_from_line(const struct link_line *l, uint32_t generation, struct met
     uint64_t step;
     if (link_line_u64(l, "step", &step, e) < 0)
         return -1;
-    json_t *o =
-        json_pack("{s:I, s:I}", "step", (json_int_t)step, "generation", (json_int_t)generation);
+    size_t at = json->len;
+    (void)buf_printf(json, "{\"step\":%" PRIu64 ",\"generation\":%u", step, generation);
     for (size_t i = 0; i < l->n; i++) {
-        if (strcmp(l->pairs[i].key, "step") == 0)
-            continue;
-        json_t *v = number(l->pairs[i].value);
-        if (!v) {
-            json_decref(o);
-            return err_set(e, ERR_PROTOCOL, "metrics: %s=%s is no number", l->pairs[i].key,
+        const char *key = l->pairs[i].key, *value = number(l->pairs[i].value);
+        if (!value)
+            return err_set(e, ERR_PROTOCOL, "metrics: %s=%.40s is no number", key,
                            l->pairs[i].value);
-        }
-        json_object_set_new(o, l->pairs[i].key, v);
+        if (strcmp(key, "step") != 0)
+            (void)buf_printf(json, ",\"%s\":%s", key, value);
     }
-    AUTO_FREE char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    take(ret, o);
-    json_decref(o);
-    return buf_puts(json, text ? text : "{}");
+    if (buf_puts(json, "}") < 0)
+        return err_set(e, ERR_PROTOCOL, "metrics: too long");
+    return metrics_from_json(json->data + at, ret, e);
 }
 
 int metrics_from_json(const char *text, struct metrics *ret, struct err *e)

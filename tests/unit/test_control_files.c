@@ -182,9 +182,8 @@ static void metrics_go_there_and_back(void **state)
     (void)state;
     assert_int_equal(
         from_line("metrics step=7 loss=2.5 lr=1e-3 grad_norm=nan extra=3", &m, &json, &e), 0);
-    assert_string_equal(buf_str(&json),
-                        "{\"step\":7,\"generation\":3,\"loss\":2.5,\"lr\":0.001,"
-                        "\"grad_norm\":null,\"extra\":3}");
+    assert_string_equal(buf_str(&json), "{\"step\":7,\"generation\":3,\"loss\":2.5,\"lr\":1e-3,"
+                                        "\"grad_norm\":null,\"extra\":3}");
     assert_int_equal(metrics_from_json(buf_str(&json), &back, &e), 0);
     assert_int_equal(back.step, 7);
     assert_int_equal(back.generation, 3);
@@ -192,6 +191,8 @@ static void metrics_go_there_and_back(void **state)
     assert_true(isnan(back.grad_norm) && isnan(back.validation_loss));
     assert_int_equal(from_line("metrics loss=2", &m, &json, &e), -1);
     assert_int_equal(from_line("metrics step=1 loss=two", &m, &json, &e), -1);
+    assert_int_equal(from_line("metrics step=1 loss=0x10", &m, &json, &e), -1);
+    assert_int_equal(from_line("metrics step=1 loss=1,\"x\":2", &m, &json, &e), -1);
     assert_int_equal(e.kind, ERR_PROTOCOL);
 }
 
