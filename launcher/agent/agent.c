@@ -302,6 +302,7 @@ struct agent *agent_new(const struct agent_params *p, struct err *e)
     }
     a->writer = writer_new(p->loop, reports_on_written, a);
     a->outbox = outbox_new();
+    a->unheard = outbox_new();
     find_host_id(a);
     a->listener.data = a->tick.data = a;
     (void)uv_poll_init(p->loop, &a->listener, a->p.listen_fd);
@@ -318,6 +319,7 @@ void agent_free(struct agent *a)
         return;
     reports_forget_gone(a);
     outbox_free(a->outbox);
+    outbox_free(a->unheard);
     free(a->checkpoint_dir);
     free(a);
 }

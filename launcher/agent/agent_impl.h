@@ -49,6 +49,8 @@ struct agent {
     struct workers *workers;
     struct writer *writer;
     struct outbox *outbox;
+    struct outbox *unheard; /* lines and notes that the controller has not dealt with */
+    uint64_t said;          /* of those, on its channel */
     char host_id[128];
     char host[256];
 

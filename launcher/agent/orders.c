@@ -144,7 +144,8 @@ static void on_dismiss(struct agent *a, const Dsl__Frame *f)
 
 static void on_ping(struct agent *a, const Dsl__Frame *f)
 {
-    (void)a, (void)f; /* that it came is all there is to it */
+    uint64_t heard = f->ping->heard;
+    outbox_keep(a->unheard, heard < a->said ? a->said - heard : 0);
 }
 
 static void on_log_ack(struct agent *a, const Dsl__Frame *f)

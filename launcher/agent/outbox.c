@@ -1,7 +1,6 @@
 #include "launcher/agent/outbox.h"
 
 #include "common/base/own.h"
-#include "launcher/wire/frame.h"
 
 struct held {
     struct held *next;
@@ -13,7 +12,7 @@ struct held {
 struct outbox {
     struct held *first, **end;
     size_t bytes;
-    uint64_t lost;
+    uint64_t n, lost;
 };
 
 struct outbox *outbox_new(void)
@@ -30,6 +29,7 @@ static void drop(struct outbox *o, struct held **at)
     if (o->end == &h->next)
         o->end = at;
     o->bytes -= h->bytes;
+    o->n--;
     dsl__frame__free_unpacked(h->f, NULL);
     free(h);
 }
@@ -69,15 +69,22 @@ void outbox_put(struct outbox *o, const Dsl__Frame *f, bool lossy)
     *o->end = h;
     o->end = &h->next;
     o->bytes += h->bytes;
+    o->n++;
     make_room(o);
 }
 
-void outbox_flush(struct outbox *o, struct channel *c)
+void outbox_flush(struct outbox *o, outbox_say_fn *say, void *ctx)
 {
     while (o->first) {
-        (void)channel_send(c, o->first->f);
+        say(ctx, o->first->f, o->first->lossy);
         drop(o, &o->first);
     }
+}
+
+void outbox_keep(struct outbox *o, uint64_t n)
+{
+    while (o->n > n)
+        drop(o, &o->first);
 }
 
 void outbox_forget(struct outbox *o, uint32_t generation)

@@ -1,4 +1,5 @@
-/* outbox.h: what there is to say while no controller listens.
+/* outbox.h: frames that a controller has still to hear, or may not have dealt with when it
+ * died.
  *
  * Frames are copied and kept in order up to OUTBOX_MAX_BYTES; beyond that the oldest go, first
  * those nobody waits for.  One thread.
@@ -11,7 +12,6 @@
 
 #include "launcher/wire/agent.pb-c.h"
 
-struct channel;
 struct outbox;
 
 enum { OUTBOX_MAX_BYTES = 16 << 20 };
@@ -20,8 +20,11 @@ struct outbox *outbox_new(void);
 void outbox_free(struct outbox *o);
 /* `lossy`: a metrics line, a note; no rank waits for an answer. */
 void outbox_put(struct outbox *o, const Dsl__Frame *f, bool lossy);
-/* Sends all of it, and forgets it. */
-void outbox_flush(struct outbox *o, struct channel *c);
+/* Hands over all of it in order, and forgets it; `f` is borrowed for the call. */
+typedef void outbox_say_fn(void *ctx, Dsl__Frame *f, bool lossy);
+void outbox_flush(struct outbox *o, outbox_say_fn *say, void *ctx);
+/* Forgets all but the newest n. */
+void outbox_keep(struct outbox *o, uint64_t n);
 /* Forgets frames of generations before `generation`. */
 void outbox_forget(struct outbox *o, uint32_t generation);
 /* How many frames were lost for want of room. */

@@ -20,10 +20,15 @@ enum { LINE_MAX_TEXT = 8 << 10 };
 void reports_say(struct agent *a, uint32_t generation, Dsl__Frame *f, bool lossy)
 {
     f->generation = generation;
-    if (a->controller)
-        (void)channel_send(a->controller->ch, f);
-    else
+    if (!a->controller) {
         outbox_put(a->outbox, f, lossy);
+        return;
+    }
+    (void)channel_send(a->controller->ch, f);
+    if (f->body_case == DSL__FRAME__BODY_RANK_LINE || f->body_case == DSL__FRAME__BODY_NOTE) {
+        a->said++;
+        outbox_put(a->unheard, f, lossy);
+    }
 }
 
 void reports_note(struct agent *a, Dsl__AgentNote__Kind kind, uint64_t step, int rank,
@@ -138,14 +143,31 @@ static void say_gone(struct agent *a, struct gone *g)
         (void)channel_send(a->controller->ch, &f);
 }
 
+static void say_kept(void *ctx, Dsl__Frame *f, bool lossy)
+{
+    reports_say(ctx, f->generation, f, lossy);
+}
+
+/* A dead controller may have dealt with it: numbers and words may come twice, requests not. */
+static void say_unheard(void *ctx, Dsl__Frame *f, bool lossy)
+{
+    if (lossy)
+        say_kept(ctx, f, lossy);
+}
+
 void reports_missed(struct agent *a)
 {
+    struct outbox *unheard = a->unheard;
     for (size_t i = a->controller->told_gone; i < a->n_gone; i++)
         say_gone(a, a->gone[i]);
     uint64_t lost = outbox_lost(a->outbox);
     if (lost)
         log_warn("%" PRIu64 " messages were lost while no controller was there", lost);
-    outbox_flush(a->outbox, a->controller->ch);
+    a->unheard = outbox_new();
+    a->said = 0;
+    outbox_flush(unheard, say_unheard, a);
+    outbox_free(unheard);
+    outbox_flush(a->outbox, say_kept, a);
 }
 
 void reports_gone(struct agent *a, uint32_t rank, const struct proc_exit *x,

@@ -109,6 +109,8 @@ static void hear_note(struct control *c, uint32_t node, uint32_t generation,
     struct err e;
     switch (n->kind) {
     case DSL__AGENT_NOTE__KIND__COMMITTED:
+        if (c->checkpoint_path && strcmp(c->checkpoint_path, n->text) == 0)
+            break; /* said again after a controller died */
         c->checkpoint_step = n->step;
         free(c->checkpoint_path);
         c->checkpoint_path = xstrdup(n->text);

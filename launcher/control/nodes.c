@@ -13,6 +13,7 @@ struct node {
     uint32_t index;
     struct channel *channel;
     bool up;
+    uint64_t heard; /* lines and notes of this channel: what the agent keeps until it knows */
 };
 
 struct nodes {
@@ -59,6 +60,8 @@ static void on_frame(void *ctx, const Dsl__Frame *f)
     const struct nodes_params *p = &n->all->params;
     struct err why;
     if (n->up) {
+        if (f->body_case == DSL__FRAME__BODY_RANK_LINE || f->body_case == DSL__FRAME__BODY_NOTE)
+            n->heard++; /* pings are only sent once it is dealt with: one thread */
         p->on_frame(p->ctx, n->index, f);
         return;
     }
@@ -67,6 +70,7 @@ static void on_frame(void *ctx, const Dsl__Frame *f)
         return;
     }
     n->up = true;
+    n->heard = 0;
     p->on_hello(p->ctx, n->index, f->agent_hello);
 }
 
@@ -148,8 +152,10 @@ void nodes_ping(struct nodes *all)
     ping.number = ++all->pings;
     f.body_case = DSL__FRAME__BODY_PING;
     f.ping = &ping;
-    for (uint32_t i = 0; i < all->params.n_nodes; i++)
+    for (uint32_t i = 0; i < all->params.n_nodes; i++) {
+        ping.heard = all->of[i].heard;
         nodes_send(all, i, &f);
+    }
 }
 
 void nodes_drop(struct nodes *all, uint32_t node)

@@ -118,10 +118,9 @@ static int hear_metrics(struct control *c, uint32_t rank, const struct link_line
         return err_set(e, ERR_PROTOCOL, "metrics are rank 0's to say");
     if (metrics_from_line(l, job_generation(c->job), &m, &json, e) < 0)
         return -1;
-    double validation = isnan(m.validation_loss) ? c->last.validation_loss : m.validation_loss;
-    if (!isnan(m.loss))
-        c->last = m;
-    c->last.validation_loss = validation;
+    if (metrics_known(&c->last, &m))
+        return 0;
+    metrics_follow(&c->last, &m);
     if (!isnan(m.step_ms) && !isnan(m.tokens_per_s)) {
         c->train_s += m.step_ms / 1000;
         c->tokens += m.tokens_per_s * m.step_ms / 1000;

@@ -38,6 +38,7 @@ static void take(struct metrics *m, json_t *o)
         double d = json_is_number(v) ? json_number_value(v) : NAN;
         memcpy((char *)m + shown[i].offset, &d, sizeof(d));
     }
+    m->validated = isnan(m->validation_loss) ? 0 : m->step;
 }
 
 /* Verbatim, so that no digit is lost or made up; what JSON cannot say (NaN, infinities) is
@@ -88,6 +89,23 @@ int metrics_from_json(const char *text, struct metrics *ret, struct err *e)
     return 0;
 }
 
+void metrics_follow(struct metrics *last, const struct metrics *m)
+{
+    const struct metrics was = *last;
+    bool validated = !isnan(m->validation_loss);
+    if (!isnan(m->loss))
+        *last = *m;
+    last->validation_loss = validated ? m->validation_loss : was.validation_loss;
+    last->validated = validated ? m->step : m->generation == was.generation ? was.validated : 0;
+}
+
+bool metrics_known(const struct metrics *last, const struct metrics *m)
+{
+    if (m->generation != last->generation)
+        return false;
+    return m->step <= (isnan(m->loss) ? last->validated : last->step);
+}
+
 int metrics_last(const char *path, struct metrics *ret, struct err *e)
 {
     struct metrics last = {.loss = NAN,
@@ -114,10 +132,7 @@ int metrics_last(const char *path, struct metrics *ret, struct err *e)
         *nl = 0;
         if (metrics_from_json(p, &m, NULL) < 0)
             continue; /* the first line may be cut */
-        double validation = isnan(m.validation_loss) ? last.validation_loss : m.validation_loss;
-        if (!isnan(m.loss))
-            last = m;
-        last.validation_loss = validation;
+        metrics_follow(&last, &m);
     }
     *ret = last;
     return 0;

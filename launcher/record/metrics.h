@@ -20,6 +20,7 @@ struct metrics {
     uint32_t generation;
     double loss;            /* nats per token */
     double validation_loss; /* nats per token; NAN in steps without validation */
+    uint64_t validated;     /* the step it is of */
     double grad_norm, lr, tokens_per_s, step_ms;
 };
 
@@ -29,6 +30,11 @@ int metrics_from_line(const struct link_line *l, uint32_t generation, struct met
                       struct buf *json, struct err *e);
 /* Back from the JSON text. */
 int metrics_from_json(const char *text, struct metrics *ret, struct err *e);
+
+/* The newest numbers, `m` now among them: a step without a loss only brings its validation. */
+void metrics_follow(struct metrics *last, const struct metrics *m);
+/* Said before: what an agent says again after a controller died. */
+bool metrics_known(const struct metrics *last, const struct metrics *m);
 
 /* The newest step of metrics.jsonl (looking at no more than its last METRICS_TAIL_BYTES), and
  * the newest validation loss there.  No file or no step: step 0, all numbers NAN. */

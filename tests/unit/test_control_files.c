@@ -211,6 +211,39 @@ static void last_step_and_last_validation_are_found(void **state)
     assert_int_equal(m.step, 2);
     assert_float_equal(m.loss, 2, 0);
     assert_float_equal(m.validation_loss, 4, 0);
+    assert_int_equal(m.validated, 1);
+}
+
+static struct metrics of(uint64_t step, uint32_t generation, bool validation)
+{
+    return (struct metrics){.step = step,
+                            .generation = generation,
+                            .loss = validation ? NAN : 1,
+                            .validation_loss = validation ? 2 : NAN,
+                            .validated = validation ? step : 0};
+}
+
+static void what_was_said_is_known(void **state)
+{
+    static const struct {
+        uint64_t step;
+        uint32_t generation;
+        bool validation, known;
+    } said[] = {
+        {1, 1, false, false}, {2, 1, false, false}, {2, 1, true, false},  {1, 1, false, true},
+        {2, 1, false, true},  {2, 1, true, true},   {3, 1, false, false}, {2, 2, false, false},
+        {2, 2, true, false},  {2, 2, true, true},   {3, 2, true, false},
+    };
+    struct metrics last = of(0, 0, true);
+    (void)state;
+    last.validated = 0;
+    for (size_t i = 0; i < sizeof(said) / sizeof(said[0]); i++) {
+        struct metrics m = of(said[i].step, said[i].generation, said[i].validation);
+        if (metrics_known(&last, &m) != said[i].known)
+            fail_msg("case %zu", i);
+        if (!said[i].known)
+            metrics_follow(&last, &m);
+    }
 }
 
 static void touch_job(const char *job)
@@ -285,6 +318,7 @@ int main(void)
         T(secret_is_private),
         T(metrics_go_there_and_back),
         T(last_step_and_last_validation_are_found),
+        T(what_was_said_is_known),
         T(a_job_is_found_without_its_name),
         T(put_aside_moves_all_but_the_lock),
     };
