@@ -30,7 +30,7 @@ static const struct journal_start start = {.host = "h1",
 static int setup(void **state)
 {
     (void)state;
-    strcpy(dir + strlen(dir) - 6, "XXXXXX");
+    memcpy(dir + strlen(dir) - 6, "XXXXXX", 6);
     if (!mkdtemp(dir))
         return -1;
     (void)snprintf(path, sizeof(path), "%s/journal.jsonl", dir);
