@@ -11,6 +11,9 @@
 #include "common/spec/spec_read.h"
 
 enum { BYTES_VOCAB = 257, LLAMA_FFN_STEP = 64, WORLD_MAX = 65536 };
+/* Micro-batches of a replica in one step: GPipe keeps all of them alive, and a schedule is a
+ * table of what each stage does with each. */
+enum { GPIPE_MAX = 1024, SCHEDULE_MAX = 1 << 22 };
 
 #define RULE_HINT(keys, holds, hint, ...)                                                  \
     do {                                                                                   \
@@ -204,6 +207,12 @@ static void check_train(struct spec_read *r)
     RULE_HINT("train.batch parallel.data train.micro_batch", batch % round == 0, hint,
               "%" PRIu64 " is no multiple of parallel.data x train.micro_batch = %" PRIu64,
               batch, round);
+    bool gpipe = s->parallel.schedule == SCHEDULE_GPIPE;
+    RULE_HINT("train.batch parallel.data train.micro_batch parallel.schedule parallel.pipeline",
+              batch / round <= (gpipe ? GPIPE_MAX : SCHEDULE_MAX / s->parallel.pipeline),
+              "raise train.micro_batch or parallel.data",
+              "%" PRIu64 " micro-batches for each replica, more than %d", batch / round,
+              gpipe ? GPIPE_MAX : (int)(SCHEDULE_MAX / s->parallel.pipeline));
     RULE("train.lr.min train.lr.peak", s->train.lr.min <= s->train.lr.peak,
          "%g is above train.lr.peak %g", s->train.lr.min, s->train.lr.peak);
     RULE("train.lr.warmup train.steps", s->train.lr.warmup <= s->train.steps,
