@@ -190,13 +190,29 @@ static int get_box(const json_t *o, struct manifest_box *ret)
     return 0;
 }
 
+/* Two boxes of the same elements: a count of elements would take one for the other's lack. */
+static bool overlap(const struct manifest_box *box, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < i; k++) {
+            bool meet = true;
+            for (int d = 0; d < 2; d++)
+                meet &= box[i].start[d] < box[k].start[d] + box[k].size[d] &&
+                        box[k].start[d] < box[i].start[d] + box[i].size[d];
+            if (meet)
+                return true;
+        }
+    return false;
+}
+
 const struct manifest_box *manifest_tensor(struct manifest *m, const char *name, size_t *ret_n,
                                            struct err *e)
 {
     const json_t *list = json_object_get(json_object_get(m->tensors, name), "boxes");
     size_t n = json_array_size(list);
-    if (!n) {
-        (void)err_set(e, ERR_STORAGE, "manifest.json: no tensor %s", name);
+    if (!n || n > MANIFEST_BOXES_MAX) {
+        (void)err_set(e, ERR_STORAGE, "manifest.json: %s %s",
+                      n ? "too many boxes of" : "no tensor", name);
         return NULL;
     }
     free(m->boxes);
@@ -206,6 +222,10 @@ const struct manifest_box *manifest_tensor(struct manifest *m, const char *name,
             (void)err_set(e, ERR_STORAGE, "manifest.json: %s: box %zu is malformed", name, i);
             return NULL;
         }
+    if (overlap(m->boxes, n)) {
+        (void)err_set(e, ERR_STORAGE, "manifest.json: %s: boxes overlap", name);
+        return NULL;
+    }
     *ret_n = n;
     return m->boxes;
 }

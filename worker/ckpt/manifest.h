@@ -14,7 +14,7 @@ struct buf;
 struct err;
 struct manifest;
 
-enum { CKPT_DIGEST = 16, MANIFEST_MAX = 1 << 30 };
+enum { CKPT_DIGEST = 16, MANIFEST_MAX = 1 << 30, MANIFEST_BOXES_MAX = 4096 /* of a tensor */ };
 
 /* What each rank tells rank 0 about its file. */
 struct manifest_file {
@@ -39,7 +39,8 @@ void manifest_free(struct manifest *m);
 OWN(manifest);
 const struct ckpt_state *manifest_state(const struct manifest *m);
 const char *manifest_spec(const struct manifest *m); /* resolved YAML of the run that saved */
-/* Boxes of a tensor; NULL if it has none.  Borrowed until the next call. */
+/* Boxes of a tensor, no two of which meet; NULL if it has none.  Borrowed until the next call.
+ */
 const struct manifest_box *manifest_tensor(struct manifest *m, const char *name, size_t *ret_n,
                                            struct err *e);
 /* "rank-00003.safetensors" and its size; NULL if there is no such file. */
