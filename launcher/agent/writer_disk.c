@@ -124,7 +124,7 @@ static bool parse(const char *name, struct entry *ret, const char **ret_suffix)
         return false;
     ret->step = strtoull(step, NULL, 10);
     ret->generation = (uint32_t)strtoul(mid + 2, NULL, 10);
-    (void)snprintf(ret->name, sizeof ret->name, "%s", name);
+    memcpy(ret->name, name, strlen(name) + 1);
     *ret_suffix = end;
     return true;
 }
