@@ -213,12 +213,22 @@ static int find_program(struct control *c, struct err *e)
     return 0;
 }
 
-static int find_run_dir(struct control *c, struct err *e)
+/* In another run-time folder than the dead controller's its agents would not be found, and a
+ * second set of workers started beside them. */
+static int find_run_dir(struct control *c, const struct journal_state *was, struct err *e)
 {
+    const char *old = c->params->take_over ? was->run_dir : NULL;
     c->run_dir = paths_run_dir(c->dir->name, e);
     c->control_path = paths_control_socket(c->dir->name, e);
     if (!c->run_dir || !c->control_path)
         return -1;
+    if (old && strcmp(old, c->run_dir) != 0 && access(old, F_OK) == 0) {
+        paths_sweep(c->dir->name); /* the empty one we just made */
+        return err_set(e, ERR_USAGE,
+                       "the job runs in %s, but XDG_RUNTIME_DIR leads to %s: set it as it was "
+                       "when the job was started",
+                       old, c->run_dir);
+    }
     c->secret_path = xasprintf("%s/%s", c->run_dir, secret_file);
     c->rdzv_path = xasprintf("%s/%s", c->run_dir, rdzv_file);
     if (c->params->take_over && secret_read(c->secret_path, c->secret, NULL) == 0)
@@ -326,13 +336,15 @@ static int build(struct control *c, struct err *e)
     struct journal_state was;
     c->dir = jobdir_new(c->params->job, e);
     if (!c->dir || load_spec(c, e) < 0 || make_plan(c, e) < 0 || find_program(c, e) < 0 ||
-        find_run_dir(c, e) < 0 || journal_read(c->dir->journal, &was, e) < 0)
+        journal_read(c->dir->journal, &was, e) < 0)
         return -1;
+    int rc = find_run_dir(c, &was, e);
     make_deciders(c, &was);
     c->checkpoint_step = was.checkpoint_step;
     c->checkpoint_path = was.checkpoint_path ? xstrdup(was.checkpoint_path) : NULL;
     c->started_ms = control_wall_ms();
-    int rc = c->params->take_over ? adopt_prepare(c, &was, e) : 0;
+    if (rc == 0 && c->params->take_over)
+        rc = adopt_prepare(c, &was, e);
     journal_state_done(&was);
     if (rc < 0 || open_records(c, e) < 0 || open_channels(c, e) < 0)
         return -1;

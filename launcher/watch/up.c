@@ -103,6 +103,10 @@ static int prepare(const struct upper *u, const struct journal_state *past, bool
     }
     if (u->fresh && put_aside(u, e) < 0)
         return -1;
+    if (u->fresh && past->started)
+        (void)printf("%s begins anew; its old state and checkpoints were moved to *.old-N\n",
+                     u->dir->name);
+    (void)fflush(stdout);
     return *ret_take_over ? 0 : write_spec(u, e);
 }
 

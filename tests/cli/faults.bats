@@ -198,3 +198,16 @@ PY
     wait_for 5 is "s['generation'] == 2 and s['step'] > $step"
     run -0 "$DSLAUNCH" down
 }
+
+@test "taking over from another run-time folder is refused: the workers would run twice" {
+    spec 100000
+    run -0 up -d
+    wait_for 5 is "s['step'] > 2"
+    kill -9 "$(field "s['controller']['pid']")"
+    mkdir -m 700 "$SPACE/other"
+    XDG_RUNTIME_DIR=$SPACE/other run -2 up -d
+    [[ $output == *"the job runs in $XDG_RUNTIME_DIR/dslaunch/job"* ]]
+    [ -z "$(find "$SPACE/other" -mindepth 1)" ]
+    run -0 "$DSLAUNCH" down
+    [[ $output == *"job stopped at step"* ]]
+}

@@ -91,6 +91,9 @@ job_teardown() {
     if [ "$rest" != 0 ] || [ -z "$BATS_TEST_COMPLETED" ]; then
         cat "$DSLAUNCH_HOME"/*/controller.log 2>/dev/null
     fi
+    if grep -E 'Sanitizer|runtime error' "$DSLAUNCH_HOME"/*/controller.log 2>/dev/null; then
+        rest=1
+    fi
     cd /
     rm -rf "$SPACE"
     return "$rest"

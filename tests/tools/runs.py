@@ -55,10 +55,10 @@ class Space:
             "data": {"files": [os.path.join(self.dir, "texts", "*.txt")]},
             "checkpoint": {"dir": ckpt or os.path.join(self.dir, "ckpt", name), "every": every,
                            "keep": extra.pop("keep", 3)},
-            "job": {"env": ["XDG_RUNTIME_DIR"]},  # the mark by which a space's processes are found
             "restart": {"max": 5, "backoff": "1s", "hang_timeout": "20s",
                         **extra.pop("restart", {})},
-            "job": {"env": ["DSLAUNCH_PLANT"]},
+            # The run folder is the mark by which a space's processes are found.
+            "job": {"env": ["DSLAUNCH_PLANT", "XDG_RUNTIME_DIR"]},
             **extra,
         }
         path = os.path.join(self.dir, name + ".yaml")
