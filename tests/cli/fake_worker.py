@@ -8,6 +8,7 @@ FAKE_MODE     what one rank does in one step of one generation, "WHAT:RANK:STEP:
               and the others exit 94 naming it), refused (breaks the protocol), nan
 FAKE_DEAF     set: an order to stop is not heard
 FAKE_LATE_S   seconds before hello
+FAKE_FLOOD    lines to print in each step
 """
 import mmap
 import os
@@ -126,6 +127,8 @@ class Worker:
             self.misbehave(step + 1)
             step += 1
             self.beat(6, step)
+            for i in range(int(os.environ.get("FAKE_FLOOD", "0"))):
+                print(f"rank {self.rank} step {step} line {i}")
             print(f"rank {self.rank} finished step {step}", flush=True)
             if self.rank == 0:
                 with open(state + ".tmp", "w") as f:

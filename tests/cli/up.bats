@@ -213,6 +213,19 @@ teardown() {
     [[ $output != *"[rank 0"* ]]
 }
 
+@test "a flood of output is complete, in order, and stops nobody" {
+    spec 5
+    FAKE_FLOOD=20000 run -0 up
+    for r in 0 3; do
+        python3 - "$DSLAUNCH_HOME/job/logs/g1/$r.log" $r <<'PY'
+import sys
+lines = [l for l in open(sys.argv[1]) if " line " in l]
+want = [f"rank {sys.argv[2]} step {s} line {i}\n" for s in range(1, 6) for i in range(20000)]
+assert lines == want, (len(lines), len(want))
+PY
+    done
+}
+
 @test "the newest or only live job is meant when none is named" {
     spec 3
     run -0 up --set name=first
