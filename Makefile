@@ -127,7 +127,7 @@ check: ## install what the tests need and run them all
 	$(Q)$(MAKE) -j$(JOBS) B=$(PLANT) EXTRA=-DDS_PLANT $(PLANT)/dsworker
 	$(Q)$(MAKE) -j$(JOBS) B=$(ASAN) SAN="$(SAN_FLAGS)" OPT=-O1 all unit
 	$(Q)$(PROVE) $(B) $(LINT) $(UNIT) $(CLI) tests/parity/layouts.py tests/parity/reshard.py \
-	    tests/chaos/kills.py tests/parity/asan.sh $(UNIT:$(B)/%=$(ASAN)/%)
+	    tests/chaos/kills.py tests/chaos/culprit.py tests/parity/asan.sh $(UNIT:$(B)/%=$(ASAN)/%)
 check-long: ## what does not fit into check: 100 kills, more pairs, the demo and its negative control
 	$(Q)$(NEED) test
 	$(Q)$(MAKE) -j$(JOBS) all

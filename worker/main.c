@@ -47,10 +47,9 @@ static int by_link(struct err *e)
     if (!l)
         return -1;
     AUTO(spec) struct spec *s = load_spec(NULL, id.spec, e);
-    if (s && train_run(s, l, &id, e) == 0)
-        return 0;
-    uint32_t peer = link_page(l)->coll_peer;
-    link_failed(l, e, e->kind == ERR_NETWORK && peer != UINT32_MAX ? (int)peer : -1);
+    if (s)
+        return train_run(s, l, &id, e);
+    link_failed(l, e, -1);
     return -1;
 }
 

@@ -437,10 +437,14 @@ int train_run(const struct spec *s, struct link *link, const struct link_identit
 {
     __attribute__((cleanup(rank_done))) struct rank r = {.s = s, .id = id, .link = link};
     if (id->world != spec_world(s))
-        return err_set(e, ERR_SPEC, "the layout needs %u ranks, the job has %u", spec_world(s),
-                       id->world);
-    if (plant_get(&r.plant, e) < 0 || connect_ranks(&r, e) < 0 || open_model(&r, e) < 0 ||
-        load(&r, e) < 0)
-        return -1;
-    return steps(&r, e);
+        (void)err_set(e, ERR_SPEC, "the layout needs %u ranks, the job has %u", spec_world(s),
+                      id->world);
+    else if (plant_get(&r.plant, e) == 0 && connect_ranks(&r, e) == 0 &&
+             open_model(&r, e) == 0 && load(&r, e) == 0 && steps(&r, e) == 0)
+        return 0;
+    /* Said before anything is taken down: closing connections looks like a loss to others, and
+     * the page still holds the peer that was waited for. */
+    uint32_t peer = link_page(link)->coll_peer;
+    link_failed(link, e, e->kind == ERR_NETWORK && peer != UINT32_MAX ? (int)peer : -1);
+    return -1;
 }
