@@ -14,8 +14,8 @@ struct link;
 struct link_identity;
 struct spec;
 
-/* Runs to the last step or to an agreed stop.  A failure is said on the link (link_failed), with
- * the peer that was lost; the caller prints it.  e is not NULL. */
+/* Runs to the last step or to an agreed stop.  A failure is said on the link (link_failed),
+ * with the peer that was lost; the caller prints it.  e is not NULL. */
 int train_run(const struct spec *s, struct link *link, const struct link_identity *id,
               struct err *e);
 
