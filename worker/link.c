@@ -400,29 +400,20 @@ int link_snapshot_fd(const struct link *l, int slot)
     return slot == 0 || slot == 1 ? l->snapshot[slot] : -1;
 }
 
-/* What a solo link could not write is lost, as an agent's answer would say. */
-static int solo_result(struct link *l, int r, const struct err *why, uint64_t step,
-                       uint64_t *newest)
-{
-    if (r == 0) {
-        *newest = step;
-        return 0;
-    }
-    l->lost = true;
-    (void)err_set(&l->lost_why, ERR_STORAGE, "checkpoint of step %" PRIu64 ": %s", step,
-                  why->text);
-    return 0;
-}
-
 int link_shard(struct link *l, uint64_t step, int slot, uint64_t bytes, const char *digest_hex,
                struct err *e)
 {
     AUTO_BUF struct buf line = BUF(LINK_LINE_MAX);
     if (l->solo) {
         struct err why = {0};
-        int r = solo_shard(l->solo, step, link_snapshot_fd(l, slot), bytes, &why);
-        return solo_result(l, r, &why, step, &l->written);
+        if (solo_shard(l->solo, step, link_snapshot_fd(l, slot), bytes, &why) < 0)
+            link_on_lost(l, step, why.text);
+        else
+            link_on_written(l, step);
+        return 0;
     }
+    assert(slot == 0 || slot == 1);
+    l->shard_out[slot] = step;
     (void)buf_printf(&line, "shard step=%" PRIu64 " slot=%d bytes=%" PRIu64 " digest=%s\n",
                      step, slot, bytes, digest_hex);
     return say(l, &line, e);
@@ -434,9 +425,14 @@ int link_commit(struct link *l, uint64_t step, int slot, uint64_t offset, uint64
     AUTO_BUF struct buf line = BUF(LINK_LINE_MAX);
     if (l->solo) {
         struct err why = {0};
-        int r = solo_commit(l->solo, step, link_snapshot_fd(l, slot), offset, bytes, &why);
-        return solo_result(l, r, &why, step, &l->committed);
+        if (solo_commit(l->solo, step, link_snapshot_fd(l, slot), offset, bytes, &why) < 0)
+            link_on_lost(l, step, why.text);
+        else
+            link_on_committed(l, step);
+        return 0;
     }
+    assert(slot == 0 || slot == 1);
+    l->commit_out[slot] = step;
     (void)buf_printf(&line,
                      "commit step=%" PRIu64 " slot=%d offset=%" PRIu64 " bytes=%" PRIu64 "\n",
                      step, slot, offset, bytes);
@@ -463,13 +459,22 @@ bool link_lost(struct link *l, struct err *ret)
     return true;
 }
 
+/* The loss of another step, or one told already, ends no wait and mends none. */
 static bool is_written(const struct link *l)
 {
-    return l->lost || l->written >= l->wanted;
+    bool out = l->shard_out[0] == l->wanted || l->shard_out[1] == l->wanted;
+    return !out && (l->heard >= l->wanted || l->lost_step >= l->wanted);
 }
 static bool is_committed(const struct link *l)
 {
-    return l->lost || l->committed >= l->wanted;
+    bool out = l->commit_out[0] == l->wanted || l->commit_out[1] == l->wanted;
+    return !out && (l->committed >= l->wanted || l->lost_step >= l->wanted);
+}
+static int as_lost(const struct link *l, struct err *e)
+{
+    if (e)
+        *e = l->lost_why;
+    return -1;
 }
 
 int link_wait_written(struct link *l, uint64_t step, int64_t deadline_ns, struct err *e)
@@ -477,7 +482,7 @@ int link_wait_written(struct link *l, uint64_t step, int64_t deadline_ns, struct
     l->wanted = step;
     if (wait_until(l, is_written, "written the shard", deadline_ns, e) < 0)
         return -1;
-    return l->written < step && link_lost(l, e) ? -1 : 0;
+    return l->heard < step ? as_lost(l, e) : 0;
 }
 
 int link_wait_committed(struct link *l, uint64_t step, int64_t deadline_ns, struct err *e)
@@ -485,7 +490,7 @@ int link_wait_committed(struct link *l, uint64_t step, int64_t deadline_ns, stru
     l->wanted = step;
     if (wait_until(l, is_committed, "committed the checkpoint", deadline_ns, e) < 0)
         return -1;
-    return l->committed < step && link_lost(l, e) ? -1 : 0;
+    return l->committed < step ? as_lost(l, e) : 0;
 }
 
 struct page *link_page(struct link *l)

@@ -39,7 +39,7 @@ int link_barrier(struct link *l, int64_t deadline_ns, struct err *e);
 
 /* For poll(2) in communication waits: the link's fd, -1 for a solo link. */
 int link_fd(const struct link *l);
-/* Takes in what has arrived, without waiting.  ERR_STOPPED never; a closed link is ERR_NETWORK
+/* Takes in what has arrived, without waiting.  A closed link is ERR_NETWORK
  * (the agent is gone, and with it our right to run). */
 int link_poll(struct link *l, struct err *e);
 /* An order to stop after this step has come. */
@@ -58,12 +58,14 @@ int link_shard(struct link *l, uint64_t step, int slot, uint64_t bytes, const ch
                struct err *e);
 int link_commit(struct link *l, uint64_t step, int slot, uint64_t offset, uint64_t bytes,
                 struct err *e);
-/* Newest step whose shard of this rank is on disk, or that was committed (rank 0); 0: none yet.
- * link_lost: a shard or commit that could not be written since the last call (text), else 0. */
+/* Newest step whose shard of this rank is on disk and behind which no older one is still being
+ * written; or that was committed (rank 0); 0: none yet.  link_lost: was a shard or commit lost
+ * since the last call?  The newest one's text. */
 uint64_t link_written(const struct link *l);
 uint64_t link_committed(const struct link *l);
 bool link_lost(struct link *l, struct err *ret);
-/* Polls until written/committed >= step, lost, or the deadline. */
+/* Polls until the step (or a newer one, if this one was never handed over) is written or
+ * committed, or lost: ERR_STORAGE; or the deadline: ERR_NETWORK. */
 int link_wait_written(struct link *l, uint64_t step, int64_t deadline_ns, struct err *e);
 int link_wait_committed(struct link *l, uint64_t step, int64_t deadline_ns, struct err *e);
 

@@ -94,24 +94,68 @@ static int on_released(struct link *l, const struct link_line *x, struct err *e)
     return 0;
 }
 
-static int on_step(const struct link_line *x, uint64_t *newest, struct err *e)
+static bool answered(uint64_t out[2], uint64_t step)
 {
-    uint64_t step;
-    if (link_line_u64(x, "step", &step, e) < 0)
-        return -1;
-    if (step > *newest)
-        *newest = step;
-    return 0;
+    for (int slot = 0; slot < 2; slot++)
+        if (out[slot] == step) {
+            out[slot] = 0;
+            return true;
+        }
+    return false;
+}
+
+/* Two shards are written at a time, and may finish in any order: a step counts as written once
+ * nothing older is in the agent's hands. */
+static void settle_written(struct link *l)
+{
+    uint64_t w = l->heard;
+    for (int slot = 0; slot < 2; slot++)
+        if (l->shard_out[slot] && l->shard_out[slot] < w)
+            return;
+    l->written = w;
+}
+
+void link_on_written(struct link *l, uint64_t step)
+{
+    (void)answered(l->shard_out, step);
+    if (step > l->heard)
+        l->heard = step;
+    settle_written(l);
+}
+
+void link_on_committed(struct link *l, uint64_t step)
+{
+    (void)answered(l->commit_out, step);
+    if (step > l->committed)
+        l->committed = step;
+}
+
+void link_on_lost(struct link *l, uint64_t step, const char *text)
+{
+    if (!answered(l->commit_out, step) && answered(l->shard_out, step))
+        settle_written(l);
+    l->lost = true;
+    if (step > l->lost_step)
+        l->lost_step = step;
+    (void)err_set(&l->lost_why, ERR_STORAGE, "checkpoint of step %" PRIu64 ": %s", step, text);
 }
 
 static int on_written(struct link *l, const struct link_line *x, struct err *e)
 {
-    return on_step(x, &l->written, e);
+    uint64_t step;
+    if (link_line_u64(x, "step", &step, e) < 0)
+        return -1;
+    link_on_written(l, step);
+    return 0;
 }
 
 static int on_committed(struct link *l, const struct link_line *x, struct err *e)
 {
-    return on_step(x, &l->committed, e);
+    uint64_t step;
+    if (link_line_u64(x, "step", &step, e) < 0)
+        return -1;
+    link_on_committed(l, step);
+    return 0;
 }
 
 static int on_lost(struct link *l, const struct link_line *x, struct err *e)
@@ -120,8 +164,7 @@ static int on_lost(struct link *l, const struct link_line *x, struct err *e)
     AUTO_FREE char *text = text_of(x, "text", ERR_TEXT_MAX, e);
     if (!text || link_line_u64(x, "step", &step, e) < 0)
         return -1;
-    l->lost = true;
-    (void)err_set(&l->lost_why, ERR_STORAGE, "checkpoint of step %" PRIu64 ": %s", step, text);
+    link_on_lost(l, step, text);
     return 0;
 }
 

@@ -649,12 +649,63 @@ static void test_other_model(void **state)
     assert_non_null(strstr(e.text, "model.arch: was gpt2, is llama"));
 }
 
+/* Takes snapshots of steps 1 to 4 and flushes, and hears of no agreement before: as where steps
+ * are shorter than the disk is slow.  `broken`: nothing can be written. */
+static int four_snapshots(bool broken, struct err *e)
+{
+    AUTO_FREE char *to = xasprintf("%s/ckpt", dir);
+    AUTO(spec) struct spec *s = spec_of(models[0], (struct layout){1, 1, 1}, to);
+    AUTO_BUF struct buf yaml = BUF(TEXT_MAX);
+    struct link_identity id;
+    struct rank r;
+    assert_int_equal(spec_to_yaml(s, &yaml), 0);
+    AUTO(link) struct link *link = link_open_solo(buf_str(&yaml), &id, e);
+    assert_non_null(link);
+    if (broken)
+        assert_int_equal(io_replace_file(to, "", 0, e), 0);
+    rank_init(&r, s, 0);
+    r.p.link = link;
+    AUTO(ckpt) struct ckpt *c = ckpt_new(&r.p, e);
+    for (uint64_t step = 1; step <= 4; step++) {
+        struct ckpt_state st = state_of(step);
+        rank_fill(&r, step);
+        if (ckpt_snapshot(c, &st, e) < 0)
+            fail_msg("step %d: %s", (int)step, e->text);
+        assert_int_equal(link_committed(link), broken || step < 3 ? 0 : step - 2);
+    }
+    int result = ckpt_flush(c, clock_now_ns() + 60 * NS_PER_S, e);
+    assert_int_equal(link_committed(link), broken ? 0 : 4);
+    rank_done(&r);
+    return result;
+}
+
+/* No snapshot is overwritten before it is committed. */
+static void test_slow_disk(void **state)
+{
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(four_snapshots(false, &e), 0);
+    for (unsigned step = 2; step <= 4; step++) { /* keep: 3 */
+        AUTO_FREE char *at = xasprintf("%s/ckpt/step-%08u-g1/manifest.json", dir, step);
+        assert_int_equal(access(at, R_OK), 0);
+    }
+}
+
+/* Training goes on without checkpoints; that the last one is not there is an error. */
+static void test_no_disk(void **state)
+{
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(four_snapshots(true, &e), -1);
+    assert_int_equal(e.kind, ERR_STORAGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        TEST(test_any_to_any), TEST(test_safetensors), TEST(test_fresh),
-        TEST(test_faults),     TEST(test_other_model),
+        TEST(test_any_to_any),  TEST(test_safetensors), TEST(test_fresh),   TEST(test_faults),
+        TEST(test_other_model), TEST(test_slow_disk),   TEST(test_no_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -260,6 +260,62 @@ static void test_wait_steps(void **state)
     done(&a, l);
 }
 
+/* Two shards are in the agent's hands, and are answered in any order. */
+static void test_out_of_order(void **state)
+{
+    struct agent a;
+    struct link_identity id;
+    struct err e;
+    (void)state;
+    struct link *l = open_link(&a, &id);
+    assert_int_equal(link_shard(l, 10, 0, 100, "ab", &e), 0);
+    assert_int_equal(link_shard(l, 20, 1, 100, "ab", &e), 0);
+    say(&a, "written step=20\n");
+    assert_int_equal(link_wait_written(l, 20, soon(), &e), 0);
+    assert_int_equal(link_written(l), 0); /* 10 is still being read */
+    assert_true(link_wait_written(l, 10, clock_now_ns() + 20 * NS_PER_MS, &e) < 0);
+    assert_int_equal(e.kind, ERR_NETWORK);
+    say(&a, "written step=10\n");
+    assert_int_equal(link_wait_written(l, 10, soon(), &e), 0);
+    assert_int_equal(link_written(l), 20);
+
+    assert_int_equal(link_shard(l, 30, 0, 100, "ab", &e), 0);
+    assert_int_equal(link_shard(l, 40, 1, 100, "ab", &e), 0);
+    say(&a, "written step=40\nlost step=30 text=6e6f\n");
+    assert_int_equal(link_wait_written(l, 40, soon(), &e), 0);
+    assert_int_equal(link_poll(l, &e), 0);
+    assert_int_equal(link_written(l), 40); /* what is lost holds up nothing */
+    done(&a, l);
+}
+
+/* A loss ends the wait for its own step, told or not, and no other's. */
+static void test_old_loss(void **state)
+{
+    struct agent a;
+    struct link_identity id;
+    struct err e;
+    (void)state;
+    struct link *l = open_link(&a, &id);
+    assert_int_equal(link_shard(l, 10, 0, 100, "ab", &e), 0);
+    say(&a, "lost step=10 text=6e6f\n");
+    assert_int_equal(link_poll(l, &e), 0);
+    assert_true(link_lost(l, &e));
+    assert_true(link_wait_written(l, 10, soon(), &e) < 0);
+    assert_int_equal(e.kind, ERR_STORAGE);
+
+    assert_int_equal(link_shard(l, 20, 1, 100, "ab", &e), 0);
+    assert_int_equal(link_shard(l, 30, 0, 100, "ab", &e), 0);
+    say(&a, "written step=20\n");
+    assert_int_equal(link_wait_written(l, 20, soon(), &e), 0);
+    assert_int_equal(link_commit(l, 20, 1, 100, 20, &e), 0);
+    say(&a, "lost step=30 text=6e6f\n");
+    assert_true(link_wait_committed(l, 20, clock_now_ns() + 20 * NS_PER_MS, &e) < 0);
+    assert_int_equal(e.kind, ERR_NETWORK);
+    say(&a, "committed step=20\n");
+    assert_int_equal(link_wait_committed(l, 20, soon(), &e), 0);
+    done(&a, l);
+}
+
 /* What the agent must not say, each ending the link. */
 static void test_bad_lines(void **state)
 {
@@ -529,13 +585,14 @@ static void test_solo(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_identity),    cmocka_unit_test(test_rendezvous),
-        cmocka_unit_test(test_get),         cmocka_unit_test(test_split),
-        cmocka_unit_test(test_reports),     cmocka_unit_test(test_wait_steps),
-        cmocka_unit_test(test_bad_lines),   cmocka_unit_test(test_bad_welcomes),
-        cmocka_unit_test(test_oversize),    cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_agent_gone),  cmocka_unit_test(test_page),
-        cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_solo),
+        cmocka_unit_test(test_identity),     cmocka_unit_test(test_rendezvous),
+        cmocka_unit_test(test_get),          cmocka_unit_test(test_split),
+        cmocka_unit_test(test_reports),      cmocka_unit_test(test_wait_steps),
+        cmocka_unit_test(test_out_of_order), cmocka_unit_test(test_old_loss),
+        cmocka_unit_test(test_bad_lines),    cmocka_unit_test(test_bad_welcomes),
+        cmocka_unit_test(test_oversize),     cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_agent_gone),   cmocka_unit_test(test_page),
+        cmocka_unit_test(test_slow_reader),  cmocka_unit_test(test_solo),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,12 +59,13 @@ OWN(ckpt);
 int ckpt_load(struct ckpt *c, struct ckpt_state *ret, struct err *e);
 /* What was loaded had been saved by another layout (data, tensor, pipeline). */
 bool ckpt_layout_differs(const struct ckpt *c);
-/* Collective.  Fills a free snapshot slot (waits for the agent, if both are in its hands),
- * gathers the manifest on rank 0, tells the agent; does not wait for the disk. */
+/* Collective.  Fills the older snapshot slot, once what lies in it is committed or lost (so
+ * every snapshot is committed that could be written, however slow the disks), gathers the
+ * manifest on rank 0, tells the agent; does not wait for its writing. */
 int ckpt_snapshot(struct ckpt *c, const struct ckpt_state *s, struct err *e);
 /* What this rank contributes to the agreement at each step's reduction: the newest snapshot
- * step that its agent has written.  After the minimum over all ranks is known, rank 0 commits.
- */
+ * step that its agent has written.  Every rank is told the minimum over all; rank 0 commits
+ * what is not newer. */
 uint64_t ckpt_written(struct ckpt *c);
 int ckpt_on_agreed(struct ckpt *c, uint64_t min_written, struct err *e);
 /* Collective; waits until the last snapshot is committed (end of run, stop). */

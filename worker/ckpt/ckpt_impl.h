@@ -11,7 +11,7 @@
 struct ckpt_slot {
     uint64_t step;                        /* 0: nothing was ever put in */
     uint64_t manifest_at, manifest_bytes; /* rank 0 */
-    bool commit_sent;
+    bool agreed; /* all ranks have written it, or will not; rank 0 has said commit */
 };
 
 struct ckpt {

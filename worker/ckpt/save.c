@@ -36,25 +36,63 @@ void ckpt_free(struct ckpt *c)
     free(c);
 }
 
-/* Waits until the slot's last content is no longer wanted.  A shard that could not be written
- * frees its slot as well: training goes on, and the loss is said. */
-static int slot_wait(struct ckpt *c, const struct ckpt_slot *s, struct err *e)
+/* Rank 0 says commit.  Of a slot that was never filled, or twice, nothing. */
+static int slot_agreed(struct ckpt *c, struct ckpt_slot *s, struct err *e)
+{
+    if (!s->step || s->agreed)
+        return 0;
+    s->agreed = true;
+    return c->p.rank > 0 ? 0
+                         : link_commit(c->p.link, s->step, (int)(s - c->slots), s->manifest_at,
+                                       s->manifest_bytes, e);
+}
+
+static void say_lost(struct ckpt *c)
+{
+    struct err why;
+    if (link_lost(c->p.link, &why))
+        link_event(c->p.link, "checkpoint not written: %s", why.text);
+}
+
+/* 1; 0 if the agent could not write: training goes on, and the loss is said; -1. */
+static int went_well(struct ckpt *c, int waited, const struct err *why, struct err *e)
+{
+    say_lost(c);
+    if (waited == 0 || why->kind == ERR_STORAGE)
+        return waited == 0;
+    if (e)
+        *e = *why;
+    return -1;
+}
+
+/* Collective.  Waits until the slot's last content is no longer wanted: until it is committed,
+ * or a rank has lost its part.  Steps may be shorter than the disk is slow: were it enough that
+ * this rank's part is written, rank 0 would overwrite manifests that the others' parts still
+ * wait for, and nothing would ever be committed. */
+static int slot_wait(struct ckpt *c, struct ckpt_slot *s, struct err *e)
 {
     struct err why;
     int64_t deadline = clock_now_ns() + SLOT_WAIT_NS;
-    if (!s->step || c->p.link == NULL)
+    say_lost(c);
+    if (!s->step)
         return 0;
-    int r = s->commit_sent ? link_wait_committed(c->p.link, s->step, deadline, &why)
-                           : link_wait_written(c->p.link, s->step, deadline, &why);
-    if (r == 0)
-        return 0;
-    if (why.kind != ERR_STORAGE) {
-        *e = why;
+    int r = went_well(c, link_wait_written(c->p.link, s->step, deadline, &why), &why, e);
+    if (r < 0)
         return -1;
+    if (!s->agreed) {
+        int64_t all = r;
+        if (c->p.world &&
+            c->p.world->ops->all_reduce(c->p.world, &all, 1, DT_I64, COMM_MIN, NULL, e) < 0)
+            return -1;
+        if (!all)
+            return 0;
+        if (slot_agreed(c, s, e) < 0)
+            return -1;
     }
-    link_event(c->p.link, "checkpoint of step %llu not written: %s",
-               (unsigned long long)s->step, why.text);
-    return 0;
+    if (c->p.rank > 0)
+        return 0;
+    r = link_wait_committed(c->p.link, s->step, deadline, &why);
+    return went_well(c, r, &why, e) < 0 ? -1 : 0;
 }
 
 static void put_digest(const void *p, size_t n, uint8_t ret[CKPT_DIGEST])
@@ -168,14 +206,11 @@ uint64_t ckpt_written(struct ckpt *c)
 
 int ckpt_on_agreed(struct ckpt *c, uint64_t min_written, struct err *e)
 {
-    if (c->p.rank > 0 || !min_written)
-        return 0;
-    for (int i = 0; i < 2; i++) {
-        struct ckpt_slot *s = &c->slots[i];
-        if (s->step != min_written || s->commit_sent)
-            continue;
-        s->commit_sent = true;
-        return link_commit(c->p.link, s->step, i, s->manifest_at, s->manifest_bytes, e);
+    /* The next slot to be filled holds the older step. */
+    for (uint32_t i = 0; i < 2; i++) {
+        struct ckpt_slot *s = &c->slots[c->next ^ i];
+        if (s->step <= min_written && slot_agreed(c, s, e) < 0)
+            return -1;
     }
     return 0;
 }
@@ -206,8 +241,10 @@ int ckpt_flush(struct ckpt *c, int64_t deadline_ns, struct err *e)
     bool well = link_wait_written(c->p.link, c->last, deadline_ns, &mine) == 0;
     if (all_well(c, well, &mine, e) < 0)
         return -1;
-    if (c->p.rank == 0)
-        well = ckpt_on_agreed(c, c->last, &mine) == 0 &&
-               link_wait_committed(c->p.link, c->last, deadline_ns, &mine) == 0;
+    well = ckpt_on_agreed(c, c->last, &mine) == 0;
+    if (well && c->p.rank == 0)
+        well = link_wait_committed(c->p.link, c->last, deadline_ns, &mine) == 0;
+    if (well)
+        say_lost(c);
     return all_well(c, well, &mine, e);
 }
