@@ -10,6 +10,13 @@ from runs import GPT2, LLAMA, Space, Tap
 
 tap = Tap()
 space = Space()
+# What the two models of runs.py have not: a table tied over stages that llama unties, and the other way
+# round; one key head for all ranks; sizes that no power of two divides.
+TIED_LLAMA = {**LLAMA, "tied": True}
+UNTIED_GPT2 = {**GPT2, "tied": False}
+ONE_KV = {**LLAMA, "kv_heads": 1}
+ODD_LLAMA = dict(arch="llama", layers=3, hidden=36, heads=6, kv_heads=3, ffn=51, vocab=263)
+ODD_GPT2 = dict(arch="gpt2", layers=3, hidden=33, heads=3, ffn=45, vocab=261)
 PLANT = os.environ.get("DSLAUNCH_PLANT_BUILD", os.path.join(os.path.dirname(__file__), "../../build/plant"))
 
 
@@ -27,29 +34,30 @@ def worst(curve, control):
     return max(abs(x - y) / abs(y) for x, y in zip(curve, control))
 
 
-def gradient_gap(a, b, model):
+def gradient_gap(a, b):
     """Largest ||a-b||/||b|| of a first-step gradient (exp_avg after one step is 0.1 of it)."""
     x, y = state(a), state(b)
     gap, who = 0, ""
     for n in y.names():
         if n.endswith(".exp_avg"):
             d = distance(x, y, n)
-            if d > gap:
+            if not d <= gap:
                 gap, who = d, n
     return gap, who
 
 
-def faults(run, control, one, one_control, model):
-    """The tolerances of docs/design.md that are broken, as text; '' if none is."""
-    out = []
+def faults(run, control, one, one_control):
+    """The tolerances of docs/design.md that are broken, as text; and the largest gap in tolerances."""
+    out, most = [], 0
+    gap, who = gradient_gap(one, one_control)
+    gaps = [(f"gradient of {who}", gap, 1e-5)]
     for key, upto, limit in (("loss", 20, 1e-5), ("grad_norm", 20, 1e-4), ("loss", 50, 1e-4)):
-        gap = worst(run.curve(key)[:upto], control.curve(key)[:upto])
+        gaps.append((f"{key} to step {upto}", worst(run.curve(key)[:upto], control.curve(key)[:upto]), limit))
+    for what, gap, limit in gaps:
+        most = max(most, gap / limit)
         if not gap <= limit:
-            out.append(f"{key} to step {upto}: {gap:.2e} > {limit}")
-    gap, who = gradient_gap(one, one_control, model)
-    if not gap <= 1e-5:
-        out.append(f"gradient of {who}: {gap:.2e}")
-    return "; ".join(out)
+            out.append(f"{what}: {gap:.2e} > {limit}")
+    return "; ".join(out), most
 
 
 def identities(model, name):
@@ -57,9 +65,11 @@ def identities(model, name):
     bitwise(f"{name}: two runs of one worker", space.train(model=model, micro=4), one)
     acc = space.train(model=model)
     for layout in (dict(pipeline=2), dict(pipeline=4), dict(pipeline=2, schedule="gpipe"),
-                   dict(pipeline=4, schedule="gpipe"), dict(data=8)):
+                   dict(pipeline=4, schedule="gpipe"), dict(pipeline=3, stages=[1, 2, 1]), dict(data=8)):
         bitwise(f"{name}: {layout} = one worker with accumulation 8",
                 space.train(layout, model=model), acc)
+    bad = differences(Checkpoint(newest(space.by_hand(model=model))), state(acc))
+    tap.ok(not bad, f"{name}: a worker started by hand = one under an agent", bad[:5])
     bitwise(f"{name}: dp2 accumulation 1 = accumulation 2",
             space.train(dict(data=2), model=model, micro=4), one)
     both = dict(data=2, pipeline=2, tensor=2)
@@ -68,17 +78,16 @@ def identities(model, name):
     bitwise(f"{name}: 2x2x2 gpipe = 1f1b", space.train({**both, "schedule": "gpipe"}, model=model), a)
 
 
-def tolerances(model, name):
+def tolerances(model, name, layouts, steps=50, **kw):
     def pair(layout, env=None):
-        return (space.train(layout, model=model, steps=50, env=env),
-                space.train(layout, model=model, steps=1, clip=0, env=env))
+        return (space.train(layout, model=model, steps=steps, env=env, **kw),
+                space.train(layout, model=model, steps=1, clip=0, env=env, **kw))
 
     control, one_control = pair({})
-    for layout in (dict(tensor=2), dict(tensor=2, sequence=False), dict(tensor=4),
-                   dict(tensor=4, sequence=False), dict(data=2, pipeline=2, tensor=2)):
+    for layout in layouts:
         run, one = pair(layout)
-        bad = faults(run, control, one, one_control, model)
-        gap, who = gradient_gap(one, one_control, model)
+        bad, _ = faults(run, control, one, one_control)
+        gap, who = gradient_gap(one, one_control)
         print(f"# {name} {layout}: loss {worst(run.curve('loss'), control.curve('loss')):.1e} "
               f"norm {worst(run.curve('grad_norm')[:20], control.curve('grad_norm')[:20]):.1e} "
               f"gradient {gap:.1e} ({who})", flush=True)
@@ -87,7 +96,7 @@ def tolerances(model, name):
 
 
 def plants(model, name, control, one_control, pair):
-    """Each planted bug must break a tolerance by orders of magnitude."""
+    """Each planted bug must break a tolerance by two orders of magnitude."""
     cases = [("sp-norm-grad", dict(tensor=2)), ("drop-bucket", dict(data=2)),
              ("micro-loss", dict(data=2)), ("pad-vocab", dict(tensor=2)),
              ("local-clip", dict(tensor=2))]
@@ -95,16 +104,34 @@ def plants(model, name, control, one_control, pair):
         cases.append(("tied-grad", dict(pipeline=2)))
     env = {"DSLAUNCH_WORKER": os.path.join(PLANT, "dsworker")}
     run, one = pair(dict(tensor=2), env)
-    tap.ok(not faults(run, control, one, one_control, model), f"{name}: the plant build without a plant is right")
+    bad, _ = faults(run, control, one, one_control)
+    tap.ok(not bad, f"{name}: the plant build without a plant is right", bad)
     for plant, layout in cases:
         run, one = pair(layout, {**env, "DSLAUNCH_PLANT": plant})
-        bad = faults(run, control, one, one_control, model)
+        bad, most = faults(run, control, one, one_control)
         print(f"# {name} planted {plant}: {bad}", flush=True)
-        tap.ok(bad != "", f"{name}: planted {plant} is caught")
+        tap.ok(most >= 100, f"{name}: planted {plant} is caught", f"{most:.1f} tolerances")
+
+
+def other_shapes():
+    for model, name in ((TIED_LLAMA, "tied llama"), (UNTIED_GPT2, "untied gpt2"), (ODD_LLAMA, "odd llama")):
+        bitwise(f"{name}: three stages = one, micro-batches of 2",
+                space.train(dict(pipeline=3), model=model, steps=5, micro=2),
+                space.train(model=model, steps=5, micro=2))
+    for model, name, layout in (
+            (TIED_LLAMA, "tied llama", dict(pipeline=2, tensor=2)),
+            (UNTIED_GPT2, "untied gpt2", dict(pipeline=2, tensor=2)),
+            (ONE_KV, "llama with one key head", dict(tensor=4)),
+            (ODD_LLAMA, "odd llama", dict(pipeline=3, tensor=3, sequence=False)),
+            (ODD_GPT2, "odd gpt2", dict(pipeline=3, tensor=3, sequence=False))):
+        tolerances(model, name, [layout], steps=8, micro=2)
 
 
 if __name__ == "__main__":
     for m, n in ((LLAMA, "llama"), (GPT2, "gpt2")):
         identities(m, n)
-        plants(m, n, *tolerances(m, n))
+        plants(m, n, *tolerances(m, n, (
+            dict(tensor=2), dict(tensor=2, sequence=False), dict(tensor=4), dict(tensor=4, sequence=False),
+            dict(data=2, pipeline=2, tensor=2))))
+    other_shapes()
     sys.exit(tap.done())

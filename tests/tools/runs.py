@@ -40,14 +40,14 @@ class Space:
         self.n = 0
 
     def spec(self, name, model=LLAMA, steps=20, batch=8, micro=1, data=1, tensor=1, pipeline=1,
-             sequence=None, schedule="1f1b", every=0, ckpt=None, lr=3e-3, **extra):
+             sequence=None, schedule="1f1b", stages=None, every=0, ckpt=None, lr=3e-3, **extra):
         """Writes a spec; returns its path."""
         doc = {
             "name": name,
             "model": model,
             "parallel": {"data": data, "tensor": tensor, "pipeline": pipeline,
                          "sequence": tensor > 1 if sequence is None else sequence,
-                         "schedule": schedule},
+                         "schedule": schedule, **({"stages": stages} if stages else {})},
             "train": {"steps": steps, "batch": batch, "micro_batch": micro, "seq_len": 32, "seed": 7,
                       "clip": extra.pop("clip", 1.0),
                       "lr": {"peak": lr, "min": lr / 10, "warmup": min(5, steps),
@@ -76,6 +76,15 @@ class Space:
         if check is not None and r.returncode != check:
             raise RuntimeError(f"{args}: exit {r.returncode}\n{r.stdout[-4000:]}")
         return r
+
+    def by_hand(self, **kw):
+        """One worker without a launcher; returns the folder of its checkpoints."""
+        self.n += 1
+        name = f"hand{self.n}"
+        env = {k: v for k, v in self.env.items() if k != "OPENBLAS_CORETYPE"}
+        subprocess.run([os.path.join(BUILD, "dsworker"), self.spec(name, **kw)], env=env, cwd=self.dir,
+                       check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=120)
+        return os.path.join(self.dir, "ckpt", name)
 
     def train(self, layout=None, env=None, **kw):
         """A whole run; returns Run."""

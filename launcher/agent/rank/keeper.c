@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/base/blas_core.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/log.h"
@@ -28,23 +29,6 @@ struct keeper {
 
 static const int passed_on[] = {SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2};
 
-/* Debian's OpenBLAS goes by the model number and takes a processor it does not know for a
- * Prescott, five times slower.  What counts is what the processor can do.  The choice is the
- * same for all processors of a class, so that a mixed fleet gives the same bits. */
-const char *keeper_coretype(void)
-{
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512cd"))
-        return "SkylakeX";
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return "Haswell";
-#endif
-    return NULL;
-}
-
 static void tell(enum keeper_tag tag, int value)
 {
     struct keeper_record r = {(int32_t)tag, value};
@@ -53,9 +37,9 @@ static void tell(enum keeper_tag tag, int value)
 
 static void set_environment(const struct keeper *k)
 {
-    const char *core = keeper_coretype();
+    const char *core = blas_core();
     if (core)
-        (void)setenv("OPENBLAS_CORETYPE", core, 0);
+        (void)setenv(BLAS_CORE_ENV, core, 0);
     (void)setenv("OPENBLAS_NUM_THREADS", k->threads, 0);
     (void)setenv("OMP_NUM_THREADS", k->threads, 0);
 }

@@ -39,7 +39,4 @@ struct keeper_record {
  * mirrors the worker's (128 + signal). */
 int keeper_main(int argc, char **argv);
 
-/* OPENBLAS_CORETYPE for this processor, NULL to let OpenBLAS look for itself. */
-const char *keeper_coretype(void);
-
 #endif
