@@ -33,6 +33,7 @@ struct err;
 struct link;
 
 enum comm_red { COMM_SUM, COMM_MAX, COMM_MIN };
+/* page_coll_name names them. */
 enum comm_op {
     COMM_ALL_REDUCE,
     COMM_REDUCE_SCATTER,
@@ -119,7 +120,5 @@ OWN(comm_net);
  */
 struct comm *comm_tcp_new(struct comm_net *net, enum group_kind kind, const uint32_t *ranks,
                           uint32_t size, struct err *e);
-
-const char *comm_op_name(enum comm_op op);
 
 #endif

@@ -10,6 +10,7 @@
 #include <sys/eventfd.h>
 
 #include "common/base/clock.h"
+#include "common/link/page.h"
 #include "worker/net/reduce.h"
 #include "worker/net/tcp.h"
 
@@ -21,21 +22,7 @@ enum {
 
 #define LINGER_NS (5 * NS_PER_S) /* for what is still to be sent when all is freed */
 
-static const char *const op_names[COMM_OP_COUNT] = {
-    [COMM_ALL_REDUCE] = "all_reduce",
-    [COMM_REDUCE_SCATTER] = "reduce_scatter",
-    [COMM_ALL_GATHER] = "all_gather",
-    [COMM_BROADCAST] = "broadcast",
-    [COMM_SEND] = "send",
-    [COMM_RECV] = "recv",
-    [COMM_ALL_TO_ALL_V] = "all_to_all_v",
-    [COMM_BARRIER] = "barrier",
-};
-
-const char *comm_op_name(enum comm_op op)
-{
-    return op < COMM_OP_COUNT ? op_names[op] : "unknown";
-}
+_Static_assert((int)COMM_OP_COUNT == PAGE_COLL_COUNT, "page_coll_name names every operation");
 
 static struct tcp *tcp_of(struct comm *c)
 {

@@ -18,3 +18,12 @@ const char *page_phase_name(enum page_phase p)
     };
     return p < PHASE_COUNT ? names[p] : "unknown";
 }
+
+const char *page_coll_name(uint32_t coll_op)
+{
+    static const char *const names[PAGE_COLL_COUNT] = {
+        "all-reduce", "reduce-scatter", "all-gather",   "broadcast",
+        "send",       "receive",        "all-to-all-v", "barrier",
+    };
+    return coll_op < PAGE_COLL_COUNT ? names[coll_op] : "unknown";
+}

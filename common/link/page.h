@@ -28,6 +28,8 @@ enum page_phase {
     PHASE_COUNT
 };
 
+enum { PAGE_COLL_COUNT = 8 }; /* kinds of collectives: worker/comm.h's enum comm_op */
+
 struct page {
     _Atomic uint32_t magic, version;
     _Atomic uint64_t
@@ -43,5 +45,6 @@ struct page {
 };
 
 const char *page_phase_name(enum page_phase p); /* "start", "connect", ... */
+const char *page_coll_name(uint32_t coll_op);   /* "all-reduce", "send", ... */
 
 #endif

@@ -99,16 +99,6 @@ void report_headline(const struct failure *f, struct buf *out)
                          (unsigned long long)f->page->step);
 }
 
-/* The page carries worker/comm.h's enum comm_op as a number; the launcher does not include the
- * worker's headers. */
-static const char *coll_of(const struct health_page *p)
-{
-    static const char *const names[] = {"all-reduce", "reduce-scatter", "all-gather",
-                                        "broadcast",  "send",           "receive",
-                                        "all-to-all", "barrier"};
-    return p->coll_op < sizeof(names) / sizeof(names[0]) ? names[p->coll_op] : "?";
-}
-
 static const char *group_of(const struct health_page *p)
 {
     return p->coll_group < GROUP_KIND_COUNT ? group_kind_name((enum group_kind)p->coll_group)
@@ -119,8 +109,8 @@ static void collective_text(const struct health_page *p, struct buf *out)
 {
     if (p->coll_seq == 0)
         return;
-    (void)buf_printf(out, "  last collective  %s number %llu in the %s group%s", coll_of(p),
-                     (unsigned long long)p->coll_seq, group_of(p),
+    (void)buf_printf(out, "  last collective  %s number %llu in the %s group%s",
+                     page_coll_name(p->coll_op), (unsigned long long)p->coll_seq, group_of(p),
                      p->waiting ? ", waiting" : ", done");
     if (p->waiting && p->coll_peer != UINT32_MAX)
         (void)buf_printf(out, " for rank %u", p->coll_peer);
@@ -221,8 +211,9 @@ static json_t *page_json(const struct health_page *p)
                   "step", (json_int_t)p->step, "micro", (json_int_t)p->micro);
     if (p->coll_seq == 0)
         return o;
-    json_t *c = json_pack("{s:s, s:s, s:I, s:b}", "op", coll_of(p), "group", group_of(p),
-                          "number", (json_int_t)p->coll_seq, "waiting", (int)p->waiting);
+    json_t *c =
+        json_pack("{s:s, s:s, s:I, s:b}", "op", page_coll_name(p->coll_op), "group",
+                  group_of(p), "number", (json_int_t)p->coll_seq, "waiting", (int)p->waiting);
     if (p->coll_peer != UINT32_MAX)
         json_object_set_new(c, "peer", json_integer((json_int_t)p->coll_peer));
     json_object_set_new(o, "collective", c);

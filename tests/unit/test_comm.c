@@ -539,7 +539,7 @@ static void killed_body(struct node *n)
         (void)raise(SIGKILL);
     }
     CHECK(c->ops->all_reduce(c, x, 16000, DT_F32, COMM_SUM, NULL, &e) < 0);
-    CHECK(e.kind == ERR_NETWORK && strstr(e.text, "world group, all_reduce 2: lost rank "));
+    CHECK(e.kind == ERR_NETWORK && strstr(e.text, "world group, all-reduce 2: lost rank "));
     CHECK(clock_now_ns() - atomic_load(&n->shared->stamp_ns) < NS_PER_S);
     CHECK(c->ops->barrier(c, NULL, &again) < 0 && strcmp(again.text, e.text) == 0);
     atomic_fetch_or(&n->shared->flag, strstr(e.text, "lost rank 2:") ? 1 : 2U << n->rank);
@@ -558,8 +558,9 @@ static void killed_pair_body(struct node *n)
     }
     CHECK(c->ops->recv(c, &x, 1, DT_I32, 1, NULL, &e) < 0);
     CHECK(e.kind == ERR_NETWORK);
-    CHECK(strcmp(e.text, "world group, recv 1: lost rank 1: it closed the connection") == 0 ||
-          strcmp(e.text, "world group, recv 1: lost rank 1: Connection reset by peer") == 0);
+    CHECK(strcmp(e.text, "world group, receive 1: lost rank 1: it closed the connection") ==
+              0 ||
+          strcmp(e.text, "world group, receive 1: lost rank 1: Connection reset by peer") == 0);
     CHECK(clock_now_ns() - atomic_load(&n->shared->stamp_ns) < NS_PER_S);
     comm_free(c);
 }
@@ -657,7 +658,7 @@ static void abort_body(struct node *n)
     if (n->rank == 0) {
         CHECK(pthread_create(&th, NULL, abort_soon, c) == 0);
         CHECK(c->ops->recv(c, &x, 1, DT_I32, 1, NULL, &e) < 0);
-        CHECK(strcmp(e.text, "world group, recv 1: aborted") == 0);
+        CHECK(strcmp(e.text, "world group, receive 1: aborted") == 0);
         CHECK(pthread_join(th, NULL) == 0);
         CHECK(c->ops->barrier(c, NULL, &e) < 0);
     } else {
@@ -687,8 +688,8 @@ static void stalled_body(struct node *n)
         int64_t t0 = clock_now_ns();
         if (n->rank == 0) {
             CHECK(c->ops->recv(c, &x, 1, DT_I32, 1, NULL, &e) < 0);
-            CHECK(strcmp(e.text, "world group, recv 1: nothing came from rank 1 for 0.3 s") ==
-                  0);
+            CHECK(strcmp(e.text,
+                         "world group, receive 1: nothing came from rank 1 for 0.3 s") == 0);
             CHECK(e.kind == ERR_NETWORK);
             CHECK(clock_now_ns() - t0 > 250 * NS_PER_MS && clock_now_ns() - t0 < NS_PER_S);
         }
@@ -761,7 +762,7 @@ static void link_body(struct node *n)
         CHECK(pthread_create(&th, NULL, watch_and_close, &w) == 0);
         CHECK(c->ops->all_gather(c, x, y, 4, DT_F32, NULL, &e) < 0);
         CHECK(e.kind == ERR_NETWORK);
-        CHECK(strstr(e.text, "world group, all_gather 2: the agent is gone"));
+        CHECK(strstr(e.text, "world group, all-gather 2: the agent is gone"));
         CHECK(atomic_load(&w.page->beat) > beat);
         CHECK(pthread_join(th, NULL) == 0);
         link_free(n->net->link);
@@ -788,7 +789,7 @@ static void mismatch_body(struct node *n)
     CHECK(r < 0);
     if (e.kind == ERR_PROTOCOL)
         CHECK(strstr(e.text, "rank 0") && strstr(e.text, "rank 1") &&
-              strstr(e.text, "all_gather 2") && strstr(e.text, "all_reduce 2"));
+              strstr(e.text, "all-gather 2") && strstr(e.text, "all-reduce 2"));
     else /* the other found it first, and closed */
         CHECK(n->rank == 1 && e.kind == ERR_NETWORK);
     comm_free(c);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/link/page.h"
 #include "worker/link.h"
 
 /* Passes over the sockets before poll(2) is asked.  A yield lets the peer run that we wait for
@@ -45,7 +46,7 @@ void tcp_close(struct tcp *t)
 static int die(struct tcp *t, struct err *why, struct err *e)
 {
     (void)err_wrap(why, "%s group, %s %llu", group_kind_name(t->comm.kind),
-                   comm_op_name(t->now.op), (unsigned long long)t->now.seq);
+                   page_coll_name(t->now.op), (unsigned long long)t->now.seq);
     t->dead = true;
     t->why = *why;
     tcp_close(t);
@@ -62,7 +63,7 @@ static int die_by_peer(struct tcp *t, uint32_t j, struct err *why, struct err *e
 
 static const char *op_text(const struct frame *f)
 {
-    return f->op < COMM_OP_COUNT ? comm_op_name((enum comm_op)f->op) : "an unknown operation";
+    return f->op < COMM_OP_COUNT ? page_coll_name(f->op) : "an unknown operation";
 }
 
 static int die_by_mismatch(struct tcp *t, uint32_t j, struct err *e)
