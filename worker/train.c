@@ -271,8 +271,11 @@ static int reduce_tied(struct rank *r, struct err *e)
     const struct store *out = params_store(r->params, STORE_HEAD, -1);
     float *g = r->arenas.grads;
     if (in && out) {
-        struct add_args a = {
-            .dtype = DT_F32, .n = in->n, .x = g + out->offset, .y = g + in->offset};
+        struct add_args a = {.dtype = DT_F32,
+                             .n = in->n,
+                             .x = g + out->offset,
+                             .y = g + in->offset,
+                             .scratch = stage_scratch(r->stage)};
         r->kern->add(r->kern, &a, r->stream);
         return r->dev->copy_async(r->dev, g + out->offset, g + in->offset,
                                   (size_t)in->n * sizeof *g, r->stream, e);
@@ -325,7 +328,8 @@ static int one_step(struct rank *r, bool *ret_stop, struct err *e)
                             .tensor = r->groups->of[GROUP_TENSOR],
                             .pipeline = p.comm,
                             .local_only = r->plant == PLANT_LOCAL_CLIP,
-                            .sums = at_arena(r, MEM_NORM_SUMS)};
+                            .sums = at_arena(r, MEM_NORM_SUMS),
+                            .scratch = stage_scratch(r->stage)};
     if (reduce_data(r, e) < 0 || reduce_tied(r, e) < 0 ||
         optim_grad_norm(&on, r->kern, r->arenas.grads, r->stream, &norm, e) < 0)
         return -1;
@@ -348,7 +352,8 @@ static int one_step(struct rank *r, bool *ret_stop, struct err *e)
     r->state.optimizer_t++;
     struct optim_values *v = at_arena(r, MEM_STEP_VALUES);
     *v = (struct optim_values){.grad_scale = optim_clip_factor(s->train.clip, norm)};
-    optim_step(s, r->params, r->kern, &r->arenas, lr, r->state.optimizer_t, v, r->stream);
+    optim_step(s, r->params, r->kern, &r->arenas, lr, r->state.optimizer_t, v,
+               stage_scratch(r->stage), r->stream);
     r->state.step++;
     r->state.consumed_samples += s->train.batch;
     link_page(r->link)->step = r->state.step;

@@ -198,6 +198,12 @@ static size_t work_place(const struct mem_buf *work, size_t n, const struct mem_
     return best;
 }
 
+/* No device has what does not fit into a size_t; so it stays the most that can be asked for. */
+static size_t plus(size_t a, size_t b)
+{
+    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
+}
+
 struct mem_plan *mem_plan_new(const struct spec *s, const struct params *p,
                               const struct sched *sched)
 {
@@ -210,6 +216,8 @@ struct mem_plan *mem_plan_new(const struct spec *s, const struct params *p,
     for (uint32_t id = 0; id < MEM_ID_COUNT; id++) {
         uint32_t n_layers = kinds[id].per & PER_LAYER ? p->n_layers : 1;
         uint32_t n_slots = kinds[id].per & PER_SLOT ? m->n_slots : 1;
+        m->of_id[id].first = m->n_bufs;
+        m->of_id[id].n_layers = n_layers;
         for (uint32_t i = 0; i < n_layers * n_slots; i++) {
             int32_t layer = kinds[id].per & PER_LAYER ? (int32_t)(i % n_layers) : -1;
             int64_t bytes = bytes_of(id, &d, s, p, sched);
@@ -233,16 +241,17 @@ struct mem_plan *mem_plan_new(const struct spec *s, const struct params *p,
                     work_bytes = b->offset + b->bytes;
             } else {
                 b->offset = end;
-                end += b->bytes;
-                m->class_bytes[b->cls] += b->bytes;
+                end = plus(end, b->bytes);
+                m->class_bytes[b->cls] = plus(m->class_bytes[b->cls], b->bytes);
             }
             m->n_bufs++;
         }
+        m->of_id[id].n = m->n_bufs - m->of_id[id].first;
     }
     for (size_t i = first_work; i < m->n_bufs; i++)
         m->bufs[i].offset += end;
     m->class_bytes[MEM_SCRATCH] = work_bytes;
-    m->arena_bytes = end + work_bytes;
+    m->arena_bytes = plus(end, work_bytes);
     return m;
 }
 
@@ -257,12 +266,13 @@ void mem_plan_free(struct mem_plan *m)
 const struct mem_buf *mem_plan_buf(const struct mem_plan *m, uint32_t id, int32_t layer,
                                    uint32_t slot)
 {
-    for (size_t i = 0; i < m->n_bufs; i++) {
-        const struct mem_buf *b = &m->bufs[i];
-        if (b->id == id && b->layer == layer && b->slot == slot)
-            return b;
-    }
-    return NULL;
+    assert(id < MEM_ID_COUNT);
+    const uint32_t n_layers = m->of_id[id].n_layers;
+    const bool per_layer = kinds[id].per & PER_LAYER;
+    if (per_layer ? layer < 0 || (uint32_t)layer >= n_layers : layer != -1)
+        return NULL;
+    size_t at = (size_t)slot * n_layers + (per_layer ? (uint32_t)layer : 0);
+    return at < m->of_id[id].n ? &m->bufs[m->of_id[id].first + at] : NULL;
 }
 
 size_t mem_plan_offset(const struct mem_plan *m, uint32_t id, int32_t layer, uint32_t slot)

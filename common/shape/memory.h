@@ -112,8 +112,12 @@ struct mem_plan {
     size_t n_bufs;
     size_t arena_bytes;
     size_t class_bytes[MEM_CLASS_COUNT]; /* sums of what each class occupies; add up to
-                                            arena_bytes */
+                                            arena_bytes (SIZE_MAX: more than any device has) */
     uint32_t n_slots;
+    struct {
+        size_t first, n;   /* bufs of this id, slot by slot */
+        uint32_t n_layers; /* of each slot; 1 if not per layer */
+    } of_id[MEM_ID_COUNT];
 };
 
 struct mem_plan *mem_plan_new(const struct spec *s, const struct params *p,

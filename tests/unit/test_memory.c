@@ -134,11 +134,27 @@ static void sizes_by_hand(void **state)
     assert_int_equal(m->class_bytes[MEM_OPTIMIZER], (size_t)p->n_elements * 8 + 256);
 }
 
+/* The largest sizes that a spec may have, together: nothing wraps into an arena that exists. */
+static void nothing_wraps(void **state)
+{
+    struct spec s = spec_of(ARCH_LLAMA, 1, 1, false);
+    (void)state;
+    s.model.vocab = 16777216;
+    s.train.micro_batch = 65536;
+    s.train.seq_len = 1048576;
+    AUTO(params) struct params *p = params_new(&s, (struct coord){0});
+    AUTO(sched) struct sched *sched = sched_new(SCHEDULE_GPIPE, 1, 8);
+    AUTO(mem_plan) struct mem_plan *m = mem_plan_new(&s, p, sched);
+    assert_true(m->arena_bytes == SIZE_MAX);
+    assert_true(m->class_bytes[MEM_ACTIVATIONS] == SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layouts_hold),
         cmocka_unit_test(sizes_by_hand),
+        cmocka_unit_test(nothing_wraps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,13 +115,13 @@ static void adamw(void **state)
         p -= 1e-2 *
              (m / (1 - pow(0.9, (double)t)) / (sqrt(vv / (1 - pow(0.95, (double)t))) + 1e-8) +
               0.1 * p);
-        optim_step(&s, &params, k, &a, 1e-2, t, &v, NULL);
+        optim_step(&s, &params, k, &a, 1e-2, t, &v, NULL, NULL);
     }
     assert_true(fabs(a.weights[0] - p) < 1e-6);
     assert_true(a.weights[8192] > a.weights[0]); /* no decay */
     v.skip = 1;
     float before = a.weights[0];
-    optim_step(&s, &params, k, &a, 1e-2, 6, &v, NULL);
+    optim_step(&s, &params, k, &a, 1e-2, 6, &v, NULL, NULL);
     assert_true(before == a.weights[0]);
     kern_close(k);
 }

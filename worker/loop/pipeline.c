@@ -45,7 +45,11 @@ static int backward(struct pipeline *p, uint32_t micro, uint32_t slot, struct er
     if (stage_backward(p->stage, slot, in.scale, g, e) < 0)
         return -1;
     if (micro > 0) {
-        struct add_args a = {.dtype = DT_F32, .n = p->n_grads, .x = g, .y = p->grads};
+        struct add_args a = {.dtype = DT_F32,
+                             .n = p->n_grads,
+                             .x = g,
+                             .y = p->grads,
+                             .scratch = stage_scratch(p->stage)};
         p->kern->add(p->kern, &a, p->stream);
     }
     return 0;

@@ -155,6 +155,43 @@ static void shape_ops(struct stage *st)
     st->add = (struct add_args){.dtype = DT_F32, .n = d->rows_local * d->hidden};
 }
 
+static int prepare(struct stage *st, enum kern_op op, const void *args, struct err *e)
+{
+    const size_t have = mem_plan_buf(st->p.mem, MEM_KERN_SCRATCH, -1, 0)->bytes;
+    struct kern *k = st->p.kern;
+    size_t need = 0;
+
+    if (!k->supports(k, op, DT_F32))
+        return err_set(e, ERR_SPEC, "kernels of %s: op %d is not there for fp32", k->name,
+                       (int)op);
+    if (k->prepare(k, op, args, &need, e))
+        return -1;
+    if (need > have)
+        return err_set(e, ERR_MEMORY,
+                       "kernels of %s: op %d asks for %zu bytes of scratch, the plan has %zu",
+                       k->name, (int)op, need, have);
+    return 0;
+}
+
+/* What runs over whole gradients: sums over micro-batches and of the tied table, norm, AdamW.
+ */
+static int prepare_gradient_ops(struct stage *st, struct err *e)
+{
+    const struct params *p = st->p.params;
+    const struct add_args all = {.dtype = DT_F32, .n = p->n_elements};
+    const struct adamw_args adamw = {.dtype = DT_F32, .n_segments = (int64_t)p->n_stores};
+
+    if (prepare(st, KERN_ADD, &all, e) || prepare(st, KERN_ADAMW, &adamw, e))
+        return -1;
+    for (size_t i = 0; i < p->n_stores; i++) {
+        const struct sumsq_args sumsq = {.n = p->stores[i].n};
+        const struct add_args add = {.dtype = DT_F32, .n = p->stores[i].n};
+        if (prepare(st, KERN_SUMSQ, &sumsq, e) || prepare(st, KERN_ADD, &add, e))
+            return -1;
+    }
+    return 0;
+}
+
 static int prepare_ops(struct stage *st, struct err *e)
 {
     const struct {
@@ -191,24 +228,10 @@ static int prepare_ops(struct stage *st, struct err *e)
         {KERN_XENT_GRAD, &st->xent, st->d.last},
         {KERN_ADD, &st->add, !st->d.last},
     };
-    const size_t have = mem_plan_buf(st->p.mem, MEM_KERN_SCRATCH, -1, 0)->bytes;
-
-    for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++) {
-        size_t need = 0;
-        if (!ops[i].used)
-            continue;
-        if (!st->p.kern->supports(st->p.kern, ops[i].op, DT_F32))
-            return err_set(e, ERR_SPEC, "kernels of %s: op %d is not there for fp32",
-                           st->p.kern->name, (int)ops[i].op);
-        if (st->p.kern->prepare(st->p.kern, ops[i].op, ops[i].args, &need, e))
+    for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++)
+        if (ops[i].used && prepare(st, ops[i].op, ops[i].args, e))
             return -1;
-        if (need > have)
-            return err_set(
-                e, ERR_MEMORY,
-                "kernels of %s: op %d asks for %zu bytes of scratch, the plan has %zu",
-                st->p.kern->name, (int)ops[i].op, need, have);
-    }
-    return 0;
+    return prepare_gradient_ops(st, e);
 }
 
 struct stage *stage_new(const struct stage_params *p, struct err *e)
@@ -239,6 +262,11 @@ void stage_free(struct stage *st)
     free(st->loss);
     free(st->layers);
     free(st);
+}
+
+void *stage_scratch(struct stage *st)
+{
+    return st->scratch;
 }
 
 float *stage_weights(struct stage *st)

@@ -60,10 +60,14 @@ struct stage_params {
     void *arena;
 };
 
-struct stage *stage_new(const struct stage_params *p, struct err *e); /* prepares all ops */
+/* Prepares all ops of the rank, those that others run over the gradients too (the sums, the
+ * norm, AdamW: one call per store, or all of the arena). */
+struct stage *stage_new(const struct stage_params *p, struct err *e);
 void stage_free(struct stage *st);
 OWN(stage);
 
+/* Enough for any op prepared; nothing lies in it between calls. */
+void *stage_scratch(struct stage *st);
 /* Weight arena of the rank, params->n_elements floats. */
 float *stage_weights(struct stage *st);
 /* Where forward reads its input and backward leaves its input gradient (not on the first

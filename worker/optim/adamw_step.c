@@ -16,7 +16,7 @@ static double power(double b, uint64_t t)
 
 void optim_step(const struct spec *s, const struct params *p, struct kern *k,
                 const struct optim_arenas *a, double lr, uint64_t t,
-                const struct optim_values *v, struct dev_stream *stream)
+                const struct optim_values *v, void *scratch, struct dev_stream *stream)
 {
     AUTO_FREE struct adamw_segment *seg = xcalloc(p->n_stores, sizeof *seg);
     for (size_t i = 0; i < p->n_stores; i++) {
@@ -39,6 +39,7 @@ void optim_step(const struct spec *s, const struct params *p, struct kern *k,
                               .bias1 = 1 - power(s->train.optimizer.beta1, t),
                               .bias2 = 1 - power(s->train.optimizer.beta2, t),
                               .grad_scale = &v->grad_scale,
-                              .skip = &v->skip};
+                              .skip = &v->skip,
+                              .scratch = scratch};
     k->adamw(k, &args, stream);
 }

@@ -51,7 +51,8 @@ int optim_grad_norm(const struct optim_norm *o, struct kern *k, const float *gra
     memset(sums, 0, n * sizeof *sums);
     for (size_t i = 0; i < p->n_stores; i++) {
         const struct store *s = &p->stores[i];
-        struct sumsq_args a = {.n = s->n, .x = grads + s->offset, .sum = &sums[s->index]};
+        struct sumsq_args a = {
+            .n = s->n, .x = grads + s->offset, .sum = &sums[s->index], .scratch = o->scratch};
         if (counts(o, s))
             k->sumsq(k, &a, stream);
     }

@@ -31,7 +31,8 @@ struct optim_norm {
     uint32_t tp;
     struct comm *tensor, *pipeline;
     bool local_only;
-    double *sums; /* MEM_NORM_SUMS: [1 + pipeline * tensor, n_stores_all] */
+    double *sums;  /* MEM_NORM_SUMS: [1 + pipeline * tensor, n_stores_all] */
+    void *scratch; /* of the ops, prepared by stage_new */
 };
 int optim_grad_norm(const struct optim_norm *o, struct kern *k, const float *grads,
                     struct dev_stream *stream, double *ret, struct err *e);
@@ -50,6 +51,6 @@ struct optim_values {
 };
 void optim_step(const struct spec *s, const struct params *p, struct kern *k,
                 const struct optim_arenas *a, double lr, uint64_t t,
-                const struct optim_values *v, struct dev_stream *stream);
+                const struct optim_values *v, void *scratch, struct dev_stream *stream);
 
 #endif
