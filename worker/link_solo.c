@@ -10,6 +10,7 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/io.h"
+#include "common/link/stepname.h"
 #include "common/spec/spec.h"
 
 enum { REPORT_MAX = 64 << 10, VALUE_MAX = 1 << 20 };
@@ -33,15 +34,11 @@ static void own_dir(DIR **d)
 }
 #define AUTO_DIR __attribute__((cleanup(own_dir)))
 
-/* "step-00000100-g3", and nothing behind it. */
+/* Of a committed one. */
 static int parse_name(const char *name, uint64_t *ret_step, uint32_t *ret_generation)
 {
-    unsigned long long step;
-    int end = 0;
-    if (sscanf(name, "step-%8llu-g%u%n", &step, ret_generation, &end) != 2 || name[end])
-        return -1;
-    *ret_step = step;
-    return 0;
+    const char *suffix;
+    return step_name_parse(name, ret_step, ret_generation, &suffix) < 0 || *suffix ? -1 : 0;
 }
 
 static int newest_generation(struct solo *s, struct err *e)
@@ -132,7 +129,7 @@ static int write_from(const char *path, int fd, uint64_t offset, uint64_t bytes,
 
 static char *step_path(const struct solo *s, uint64_t step, const char *tail)
 {
-    return xasprintf("%s/step-%08llu-g%u%s", s->dir, (unsigned long long)step, s->generation,
+    return xasprintf("%s/" STEP_NAME "%s", s->dir, (unsigned long long)step, s->generation,
                      tail);
 }
 
@@ -172,8 +169,8 @@ static int prune(const struct solo *s, struct err *e)
         }
         if (n <= s->keep || s->keep == 0)
             return 0;
-        AUTO_FREE char *path = xasprintf("%s/step-%08llu-g%u", s->dir,
-                                         (unsigned long long)oldest[0], (unsigned)oldest[1]);
+        AUTO_FREE char *path = xasprintf("%s/" STEP_NAME, s->dir, (unsigned long long)oldest[0],
+                                         (unsigned)oldest[1]);
         if (io_remove_tree(path, e) < 0)
             return -1;
     }

@@ -15,12 +15,13 @@
 #include "common/base/err.h"
 #include "common/base/io.h"
 #include "common/base/own.h"
+#include "common/link/stepname.h"
 
 enum { CHUNK = 1 << 20, FLUSH_EVERY = 64 << 20 };
 
 static char *name_of(const struct writer_job *j, const char *suffix)
 {
-    return xasprintf("%s/step-%08llu-g%u%s", j->dir, (unsigned long long)j->step, j->generation,
+    return xasprintf("%s/" STEP_NAME "%s", j->dir, (unsigned long long)j->step, j->generation,
                      suffix);
 }
 
@@ -103,7 +104,6 @@ int writer_do_shard(const struct writer_job *j, const _Atomic bool *stop, char *
     return io_fsync_dir(tmp, e);
 }
 
-/* A checkpoint's folder: "step-<step>-g<generation>" and what is behind. */
 struct entry {
     uint64_t step;
     uint32_t generation;
@@ -112,20 +112,10 @@ struct entry {
 
 static bool parse(const char *name, struct entry *ret, const char **ret_suffix)
 {
-    static const char digits[] = "0123456789";
-    if (strlen(name) >= sizeof ret->name || strncmp(name, "step-", 5) != 0)
+    if (strlen(name) >= sizeof ret->name ||
+        step_name_parse(name, &ret->step, &ret->generation, ret_suffix) < 0)
         return false;
-    const char *step = name + 5;
-    const char *mid = step + strspn(step, digits);
-    if (mid - step < 8 || mid - step > 19 || strncmp(mid, "-g", 2) != 0)
-        return false;
-    const char *end = mid + 2 + strspn(mid + 2, digits);
-    if (end == mid + 2 || end - mid > 11)
-        return false;
-    ret->step = strtoull(step, NULL, 10);
-    ret->generation = (uint32_t)strtoul(mid + 2, NULL, 10);
     memcpy(ret->name, name, strlen(name) + 1);
-    *ret_suffix = end;
     return true;
 }
 

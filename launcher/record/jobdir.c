@@ -10,6 +10,7 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/io.h"
+#include "common/link/stepname.h"
 #include "launcher/boot/paths.h"
 #include "launcher/record/joblock.h"
 
@@ -117,12 +118,11 @@ uint32_t jobdir_newest_generation(const char *checkpoint_dir)
     if (!d)
         return 0;
     for (const struct dirent *f; (f = readdir(d));) {
-        const char *g = strstr(f->d_name, "-g");
-        if (!a_checkpoint(f->d_name) || !g)
-            continue;
-        unsigned long n = strtoul(g + 2, NULL, 10);
-        if (n < UINT32_MAX && n > newest)
-            newest = (uint32_t)n;
+        const char *suffix;
+        uint64_t step;
+        uint32_t g;
+        if (step_name_parse(f->d_name, &step, &g, &suffix) == 0 && g < UINT32_MAX && g > newest)
+            newest = g;
     }
     (void)closedir(d);
     return newest;

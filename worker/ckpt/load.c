@@ -10,6 +10,7 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/io.h"
+#include "common/link/stepname.h"
 #include "common/shape/params.h"
 #include "common/spec/spec.h"
 #include "worker/ckpt/ckpt_impl.h"
@@ -43,10 +44,10 @@ static size_t scan(const char *dir, struct candidate *ret, struct err *e)
         return errno == ENOENT ? 0 : SIZE_MAX;
     }
     for (const struct dirent *ent; (ent = readdir(d));) {
-        unsigned long long step;
-        unsigned gen;
-        int end = 0;
-        if (sscanf(ent->d_name, "step-%llu-g%u%n", &step, &gen, &end) != 2 || ent->d_name[end])
+        const char *suffix;
+        uint64_t step;
+        uint32_t gen;
+        if (step_name_parse(ent->d_name, &step, &gen, &suffix) < 0 || *suffix)
             continue;
         if (n == room)
             all = xrealloc_array(all, room = room ? 2 * room : 16, sizeof *all);
@@ -241,8 +242,8 @@ int ckpt_load(struct ckpt *c, struct ckpt_state *ret, struct err *e)
     }
     for (size_t i = 1; i <= list[0].step; i++) {
         AUTO_FREE char *dir =
-            xasprintf("%s/step-%08llu-g%llu", c->dir, (unsigned long long)list[i].step,
-                      (unsigned long long)list[i].generation);
+            xasprintf("%s/" STEP_NAME, c->dir, (unsigned long long)list[i].step,
+                      (unsigned)list[i].generation);
         int r = load_from(c, dir, ret, &why);
         if (r < 0 && why.kind == ERR_STORAGE)
             link_event(c->p.link, "checkpoint skipped: %s", why.text);
