@@ -23,20 +23,17 @@ void job_forget(struct job *j)
 }
 
 /* Whom to name.  Where only victims are left the true one died so close to our KILL that its
- * SIGKILL passes for ours: the victims' blame leads to it. */
+ * SIGKILL passes for ours: the victims' blame leads to it.  A rank that blamed another is a victim
+ * itself, even if our KILL ended it before it could exit. */
 struct fault job_culprit(const struct job *j)
 {
     if (j->fault.set || !j->victim.set)
         return j->fault;
-    uint32_t r = j->victim.rank;
-    for (uint32_t hops = 0; hops < j->p.n_ranks && j->ranks[r].over; hops++) {
-        if (j->ranks[r].exit_code < 0)
-            return (struct fault){true, CAUSE_SIGNAL, j->node_of_rank[r], r,
-                                  j->ranks[r].exit_code};
-        if (!j->ranks[r].blamed)
-            break;
+    uint32_t r = j->victim.rank, hops = 0;
+    while (hops++ < j->p.n_ranks && j->ranks[r].blamed && j->ranks[j->ranks[r].blamed - 1].over)
         r = j->ranks[r].blamed - 1;
-    }
+    if (!j->ranks[r].blamed && j->ranks[r].exit_code < 0)
+        return (struct fault){true, CAUSE_SIGNAL, j->node_of_rank[r], r, j->ranks[r].exit_code};
     return j->victim;
 }
 

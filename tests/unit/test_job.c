@@ -83,6 +83,28 @@ static void only_victims(void **state)
     end(&r);
 }
 
+/* A victim that had said whom it lost, and was ended by our KILL before it could exit. */
+static void a_killed_victim(void **state)
+{
+    (void)state;
+    struct rig r;
+    run(&r, 5);
+    lost_peer(&r, 1, 1, 2);
+    send(&r, (struct job_event){.kind = JOB_EV_RANK_EXITED,
+                                .rank = 2,
+                                .generation = 1,
+                                .exit_code = -9,
+                                .blamed = 3 + 1});
+    exited(&r, 0, 1, -9);
+    exited(&r, 3, 1, -9);
+    both_clear(&r, 1);
+    expect(&r,
+           "kill 0 g1; kill 1 g1; failure g1 signal node 1 rank 3 exit -9 (restart 1 of 5 "
+           "within 1h); launch g2; ",
+           JOB_LAUNCHING);
+    end(&r);
+}
+
 static void exits_without_done(void **state)
 {
     (void)state;
@@ -414,6 +436,7 @@ int main(void)
         cmocka_unit_test(culprit_and_victims),
         cmocka_unit_test(killed_outright),
         cmocka_unit_test(only_victims),
+        cmocka_unit_test(a_killed_victim),
         cmocka_unit_test(exits_without_done),
         cmocka_unit_test(budget),
         cmocka_unit_test(earlier_restarts_count),

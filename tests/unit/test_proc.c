@@ -215,6 +215,12 @@ static void test_tree_ends_with_worker(void **state)
     assert_all_gone(pids);
 }
 
+static bool second_has_pid(void *ctx)
+{
+    struct bed *b = ctx;
+    return proc_pid(workers_at(b->w, 1)) > 0;
+}
+
 static void test_keeper_killed(void **state)
 {
     struct bed *b = *state;
@@ -222,6 +228,7 @@ static void test_keeper_killed(void **state)
     start(b, 0, "tree", NULL);
     start(b, 1, "pause", NULL);
     assert_true(uvwait(&b->loop, tree_told, b, 10000));
+    assert_true(uvwait(&b->loop, second_has_pid, b, 10000));
     tree_pids(b, pids);
     assert_int_equal(kill(proc_keeper(workers_at(b->w, 0)), SIGKILL), 0);
 
