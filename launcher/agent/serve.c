@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <uv.h>
@@ -117,6 +118,16 @@ static int bind_socket(const struct serve *s, const char *path, struct err *e)
     return -1;
 }
 
+/* Each rank takes some, here and in its worker, which inherits the limit. */
+static void raise_open_files(void)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) < 0)
+        return;
+    l.rlim_cur = l.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &l);
+}
+
 static void say_ready(struct serve *s, const char *text)
 {
     if (s->ready_fd < 0)
@@ -192,6 +203,7 @@ int serve_main(int argc, char **argv)
     }
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGHUP, SIG_IGN);
+    raise_open_files();
     log_init(who, LOG_INFO);
     int fd = redirect(&s, &e) < 0 ? -1 : bind_socket(&s, path, &e);
     if (fd < 0) {

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -117,9 +118,9 @@ static int teardown(void **state)
     return r;
 }
 
-static void start(struct bed *b, uint32_t rank, const char *fake, const char *setup_line)
+static int try_start(struct bed *b, uint32_t rank, const char *fake, const char *setup_line,
+                     struct err *e)
 {
-    struct err e = {0};
     AUTO_FREE char *env = xasprintf("FAKE=%s", fake);
     char *lines[] = {(char *)(uintptr_t)setup_line};
     struct proc_params p = {.rank = rank,
@@ -135,7 +136,13 @@ static void start(struct bed *b, uint32_t rank, const char *fake, const char *se
                             .n_env = 1};
     if (strcmp(fake, "noexec") == 0)
         p.program = "/nonexistent/worker";
-    if (workers_start(b->w, &p, &e) < 0)
+    return workers_start(b->w, &p, e);
+}
+
+static void start(struct bed *b, uint32_t rank, const char *fake, const char *setup_line)
+{
+    struct err e = {0};
+    if (try_start(b, rank, fake, setup_line, &e) < 0)
         fail_msg("%s", e.text);
 }
 
@@ -188,6 +195,47 @@ static void test_exit_codes(void **state)
     assert_non_null(strstr(b->text[2], "No such file"));
     assert_int_equal(b->ends[3].status, 5);
     assert_int_equal(b->started, 3);
+}
+
+/* An agent ignores SIGHUP; its workers do not. */
+static void test_default_signals(void **state)
+{
+    struct bed *b = *state;
+    (void)signal(SIGHUP, SIG_IGN);
+    start(b, 0, "sighup", NULL);
+    (void)signal(SIGHUP, SIG_DFL);
+    assert_true(uvwait(&b->loop, all_ended, b, 10000));
+    assert_int_equal(b->ends[0].status, -SIGHUP);
+}
+
+static int open_files(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 256; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* Wherever a start finds no more files, it says so and keeps none; then one that has enough. */
+static void test_too_few_files(void **state)
+{
+    struct bed *b = *state;
+    struct rlimit before, l;
+    struct err e = {0};
+    int had = open_files(), failed = 0;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (l = before, l.rlim_cur = (rlim_t)had; failed < 64; l.rlim_cur++, failed++) {
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &l), 0);
+        if (try_start(b, 0, "exit7", NULL, &e) == 0)
+            break;
+        assert_true(e.kind == ERR_SYSTEM && e.text[0]);
+        assert_int_equal(workers_count(b->w), 0);
+        (void)uv_run(&b->loop, UV_RUN_NOWAIT); /* handles close */
+        assert_int_equal(open_files(), had);
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_in_range(failed, 5, 63);
+    assert_true(uvwait(&b->loop, all_ended, b, 10000));
 }
 
 static void test_environment(void **state)
@@ -409,6 +457,8 @@ static int fake_env(void)
         bad |= fstat(fd, &st) < 0;
     for (int fd = 7; fd < 256; fd++)
         bad |= fstat(fd, &st) == 0; /* nothing else of the agent's came along */
+    struct rlimit core = {1, 1};
+    bad |= getrlimit(RLIMIT_CORE, &core) < 0 || core.rlim_cur != 0;
     (void)printf("setup=%s omp=%s blas=%s secret=%s fds=%s cwd=%s\n", getenv("FROM_SETUP"),
                  getenv("OMP_NUM_THREADS"), getenv("OPENBLAS_NUM_THREADS"), s ? s : "-",
                  bad ? "bad" : "ok", getcwd(cwd, sizeof cwd));
@@ -431,6 +481,8 @@ static int fake_worker(const char *mode)
 {
     if (strcmp(mode, "exit7") == 0)
         return 7;
+    if (strcmp(mode, "sighup") == 0)
+        (void)raise(SIGHUP);
     if (strcmp(mode, "sigkill") == 0)
         (void)raise(SIGKILL);
     if (strcmp(mode, "tree") == 0)
@@ -456,6 +508,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_env_list),
         cmocka_unit_test_setup_teardown(test_exit_codes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_default_signals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_too_few_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_environment, setup, teardown),
         cmocka_unit_test_setup_teardown(test_output, setup, teardown),
         cmocka_unit_test_setup_teardown(test_page, setup, teardown),

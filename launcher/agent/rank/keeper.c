@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@
 enum { SETUP_MAX_BYTES = 1 << 20, REAP_TICK_NS = 20 * 1000 * 1000 };
 
 struct keeper {
-    pid_t agent, worker;
+    pid_t agent, worker; /* worker: 0 once it is reaped, since its number may be used again */
     const char *workdir, *threads, *name;
     struct buf *setup; /* a shell script, empty if there are no lines */
     char **argv;       /* of the program */
@@ -44,6 +45,17 @@ static void set_environment(const struct keeper *k)
     (void)setenv("OMP_NUM_THREADS", k->threads, 0);
 }
 
+/* A core file of a large worker would keep its process, and so the restart, waiting for the
+ * disk. A setup line may raise the limit again: the hard one stays. */
+static void set_limits(void)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_CORE, &l) < 0)
+        return;
+    l.rlim_cur = 0;
+    (void)setrlimit(RLIMIT_CORE, &l);
+}
+
 /* In the child.  `report` is a CLOEXEC pipe: an errno in it means that there was no exec. */
 static void become_worker(const struct keeper *k, pid_t keeper, int report)
 {
@@ -55,7 +67,8 @@ static void become_worker(const struct keeper *k, pid_t keeper, int report)
     if (getppid() != keeper)
         _exit(128 + SIGKILL); /* it died before PDEATHSIG was set */
     if (!why) {
-        (void)signal(SIGPIPE, SIG_DFL);
+        for (int s = 1; s < NSIG; s++) /* what is ignored stays so over exec */
+            (void)signal(s, SIG_DFL);
         (void)sigprocmask(SIG_SETMASK, &none, NULL);
         if (k->setup->len) {
             size_t n = 0;
@@ -112,6 +125,7 @@ static bool reap(struct keeper *k, bool *worker_ended)
         if (pid <= 0)
             return pid == 0;
         if (pid == k->worker) {
+            k->worker = 0;
             k->status = status;
             *worker_ended = true;
         }
@@ -125,7 +139,7 @@ static void kill_all(struct keeper *k, const sigset_t *waited)
     bool ignored;
     struct err e;
     while (reap(k, &ignored)) {
-        if (tree_kill(getpid(), NULL, 0, &e) < 0)
+        if (tree_kill(getpid(), NULL, 0, &e) < 0 && k->worker > 0)
             (void)kill(k->worker, SIGKILL);
         (void)sigtimedwait(waited, NULL, &(struct timespec){.tv_nsec = REAP_TICK_NS});
     }
@@ -141,7 +155,7 @@ static void watch(struct keeper *k, const sigset_t *waited)
             return;
         if (sig == SIGCHLD)
             (void)reap(k, &ended);
-        else if (sig > 0)
+        else if (sig > 0 && k->worker > 0)
             (void)kill(k->worker, sig);
     }
 }
@@ -209,6 +223,7 @@ int keeper_main(int argc, char **argv)
     (void)prctl(PR_SET_NAME, "dskeeper");
     (void)fcntl(KEEPER_STATUS_FD, F_SETFD, FD_CLOEXEC);
     set_environment(&k);
+    set_limits();
     int why = start_worker(&k);
     if (why) {
         log_error("%s in %s: %s", k.argv[0], k.workdir, strerror(why));

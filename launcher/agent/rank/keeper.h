@@ -5,7 +5,8 @@
  * when its agent dies (PDEATHSIG, and a look at getppid for an agent that died before that was
  * set). The worker dies with the keeper (PDEATHSIG=KILL); what the worker had forked then falls
  * to the agent, which is a subreaper too.  HUP, INT, QUIT, USR1 and USR2 are passed on to the
- * worker.
+ * worker, which starts with the default action for every signal, without core files, and on the
+ * processors that the agent may use: another job may be there, so none are picked.
  *
  * Inherited fds: 0 /dev/null, 1 and 2 the log pipe, KEEPER_LINK_FD..KEEPER_STATUS_FD below. The
  * status pipe tells the agent what really happened, as records of one atomic write each; a

@@ -46,7 +46,7 @@ struct proc {
 /* What the keeper gets, and what stays here. */
 struct plumbing {
     int child[KEEPER_FDS]; /* by the number it will have there */
-    int link, out, status, page, snapshots[2];
+    int link, out, status;
 };
 
 static void plumbing_done(struct plumbing *f)
@@ -250,16 +250,47 @@ static void on_link_event(void *ctx, const struct ranklink_event *ev)
     p->ops->on_link(p->ctx, p, ev);
 }
 
-static void watch(struct proc *p, struct uv_loop_s *loop, struct plumbing *f)
+static int watch(struct proc *p, struct uv_loop_s *loop, struct plumbing *f, struct err *e)
 {
     p->out.data = p->status.data = p;
     p->out_fd = TAKE_FD(f->out);
     p->status_fd = TAKE_FD(f->status);
-    (void)uv_poll_init(loop, &p->out, p->out_fd);
-    (void)uv_poll_init(loop, &p->status, p->status_fd);
-    p->handles = 2;
-    (void)uv_poll_start(&p->out, UV_READABLE, on_out);
-    (void)uv_poll_start(&p->status, UV_READABLE, on_status);
+    int r = uv_poll_init(loop, &p->out, p->out_fd);
+    p->handles += r == 0;
+    if (r == 0) {
+        r = uv_poll_init(loop, &p->status, p->status_fd);
+        p->handles += r == 0;
+    }
+    if (r == 0)
+        r = uv_poll_start(&p->out, UV_READABLE, on_out);
+    if (r == 0)
+        r = uv_poll_start(&p->status, UV_READABLE, on_status);
+    return r < 0 ? err_set(e, ERR_SYSTEM, "pipes of a worker: %s", uv_strerror(r)) : 0;
+}
+
+/* All that is needed here, before there is a keeper. */
+static struct proc *proc_new(struct uv_loop_s *loop, const struct proc_params *params,
+                             struct plumbing *f, struct err *e)
+{
+    struct proc *p = xcalloc(1, sizeof *p);
+    *p = (struct proc){.rank = params->rank,
+                       .log = logring_new(),
+                       .program = xstrdup(params->program),
+                       .out_fd = -1,
+                       .status_fd = -1,
+                       .snapshots = {-1, -1},
+                       .exit = {.text = xstrdup(""), .peer = -1}};
+    p->map = mmap(NULL, PAGE_BYTES, PROT_READ, MAP_SHARED, f->child[KEEPER_PAGE_FD], 0);
+    p->page = p->map;
+    if (p->map == MAP_FAILED)
+        (void)err_sys(e, "mmap");
+    else if (!(p->link =
+                   ranklink_new(loop, TAKE_FD(f->link), params->welcome, on_link_event, p)))
+        (void)err_set(e, ERR_SYSTEM, "the link of a worker cannot be watched");
+    else if (watch(p, loop, f, e) == 0)
+        return p;
+    proc_free(p);
+    return NULL;
 }
 
 struct proc *proc_start(struct uv_loop_s *loop, const struct proc_params *params,
@@ -268,43 +299,34 @@ struct proc *proc_start(struct uv_loop_s *loop, const struct proc_params *params
     struct plumbing f = {.link = -1, .out = -1, .status = -1};
     for (int i = 0; i < KEEPER_FDS; i++)
         f.child[i] = -1;
-    void *map = MAP_FAILED;
-    if (lay(&f, e) == 0) {
-        map = mmap(NULL, PAGE_BYTES, PROT_READ, MAP_SHARED, f.child[KEEPER_PAGE_FD], 0);
-        if (map == MAP_FAILED)
-            (void)err_sys(e, "mmap");
+    struct proc *p = lay(&f, e) < 0 ? NULL : proc_new(loop, params, &f, e);
+    if (p) {
+        p->ops = ops;
+        p->ctx = ctx;
+        p->keeper = fork_keeper(&f, params, e);
     }
-    pid_t keeper = map == MAP_FAILED ? -1 : fork_keeper(&f, params, e);
-    if (keeper < 0) {
-        plumbing_done(&f);
-        return NULL;
-    }
-    struct proc *p = xcalloc(1, sizeof *p);
-    *p = (struct proc){.rank = params->rank,
-                       .ops = ops,
-                       .ctx = ctx,
-                       .keeper = keeper,
-                       .log = logring_new(),
-                       .page = map,
-                       .map = map,
-                       .program = xstrdup(params->program),
-                       .exit = {.text = xstrdup(""), .peer = -1}};
-    for (int i = 0; i < 2; i++)
+    if (p && p->keeper < 0)
+        proc_free(TAKE(p));
+    for (int i = 0; i < 2 && p; i++)
         p->snapshots[i] = TAKE_FD(f.child[KEEPER_SNAPSHOT_FD + i]);
-    p->link = ranklink_new(loop, TAKE_FD(f.link), params->welcome, on_link_event, p);
-    watch(p, loop, &f);
     plumbing_done(&f);
     return p;
+}
+
+static void release(struct proc *p)
+{
+    if (p->out_fd >= 0)
+        (void)close(p->out_fd);
+    if (p->status_fd >= 0)
+        (void)close(p->status_fd);
+    free(p);
 }
 
 static void on_closed(uv_handle_t *h)
 {
     struct proc *p = h->data;
-    if (--p->handles)
-        return;
-    (void)close(p->out_fd);
-    (void)close(p->status_fd);
-    free(p);
+    if (--p->handles == 0)
+        release(p);
 }
 
 void proc_free(struct proc *p)
@@ -314,12 +336,18 @@ void proc_free(struct proc *p)
     ranklink_free(p->link);
     logring_free(p->log);
     for (int i = 0; i < 2; i++)
-        (void)close(p->snapshots[i]);
-    (void)munmap(p->map, PAGE_BYTES);
+        if (p->snapshots[i] >= 0)
+            (void)close(p->snapshots[i]);
+    if (p->map != MAP_FAILED)
+        (void)munmap(p->map, PAGE_BYTES);
     free(p->program);
     free(p->exit.text);
-    uv_close((uv_handle_t *)&p->out, on_closed);
-    uv_close((uv_handle_t *)&p->status, on_closed);
+    uv_poll_t *made[] = {&p->out, &p->status};
+    unsigned n = p->handles;
+    for (unsigned i = 0; i < n; i++)
+        uv_close((uv_handle_t *)made[i], on_closed);
+    if (n == 0)
+        release(p);
 }
 
 uint32_t proc_rank(const struct proc *p)
