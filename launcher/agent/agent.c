@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,26 +77,14 @@ static void on_end(void *ctx, const struct err *why)
     reports_pause(a);
 }
 
-static bool same_user(int fd)
-{
-    struct ucred u;
-    socklen_t n = sizeof u;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &n) == 0 &&
-           (u.uid == geteuid() || u.uid == 0);
-}
-
 static void on_connection(uv_poll_t *h, int status, int events)
 {
     struct agent *a = h->data;
     struct err e;
     (void)status, (void)events;
-    AUTO_CLOSE int fd = accept4(a->p.listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    AUTO_CLOSE int fd = paths_accept(a->p.listen_fd);
     if (fd < 0)
         return;
-    if (!same_user(fd)) {
-        log_warn("another user's connection was refused");
-        return;
-    }
     struct connection *c = xcalloc(1, sizeof *c);
     c->a = a;
     c->since_ns = clock_now_ns();

@@ -18,7 +18,7 @@
 #include "launcher/agent/agent.h"
 #include "launcher/boot/paths.h"
 
-enum { ORPHAN_DEFAULT_S = 120, LISTEN_TRIES = 20 };
+enum { ORPHAN_DEFAULT_S = 120 };
 
 struct serve {
     const char *job, *log;
@@ -102,20 +102,6 @@ static void close_others(int keep)
     if (keep > STDERR_FILENO + 1)
         (void)close_range(STDERR_FILENO + 1, (unsigned)keep - 1, 0);
     (void)close_range(keep > STDERR_FILENO ? (unsigned)keep + 1 : STDERR_FILENO + 1, ~0U, 0);
-}
-
-/* The last job's end may remove the folder between its making and the bind. */
-static int bind_socket(const struct serve *s, const char *path, struct err *e)
-{
-    for (int i = 0; i < LISTEN_TRIES; i++) {
-        AUTO_FREE char *dir = paths_run_dir(s->job, e);
-        if (!dir)
-            return -1;
-        int fd = paths_listen(path, e);
-        if (fd >= 0 || e->kind == ERR_USAGE || access(dir, F_OK) == 0)
-            return fd;
-    }
-    return -1;
 }
 
 /* Each rank takes some, here and in its worker, which inherits the limit. */
@@ -205,7 +191,7 @@ int serve_main(int argc, char **argv)
     (void)signal(SIGHUP, SIG_IGN);
     raise_open_files();
     log_init(who, LOG_INFO);
-    int fd = redirect(&s, &e) < 0 ? -1 : bind_socket(&s, path, &e);
+    int fd = redirect(&s, &e) < 0 ? -1 : paths_listen(s.job, path, &e);
     if (fd < 0) {
         say_ready(&s, e.kind == ERR_USAGE ? "ready" : e.text);
         return e.kind == ERR_USAGE ? 0 : 1;
@@ -215,7 +201,7 @@ int serve_main(int argc, char **argv)
         log_error("%s", e.text);
         say_ready(&s, e.text);
     }
-    paths_leave(s.job);
+    paths_sweep(s.job);
     log_init("agent", LOG_INFO);
     return r < 0 ? 1 : 0;
 }

@@ -144,25 +144,6 @@ static void on_starter_end(uv_process_t *p, int64_t status, int signum)
     close_if_made((uv_handle_t *)p);
 }
 
-/* Beside the running program, or where the tests say. */
-static char *agent_program(struct err *e)
-{
-    const char *given = getenv("DSLAUNCH_AGENT");
-    if (given && *given)
-        return xstrdup(given);
-    char self[4096];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n < 0) {
-        (void)err_sys(e, "/proc/self/exe");
-        return NULL;
-    }
-    self[n] = 0;
-    char *slash = strrchr(self, '/');
-    if (slash)
-        *slash = 0;
-    return xasprintf("%s/dsagent", self);
-}
-
 /* Diagnostics of agents lie beside the job's other logs. */
 static char *agent_log(const struct boot *b, uint32_t node, struct err *e)
 {
@@ -176,7 +157,7 @@ static char *agent_log(const struct boot *b, uint32_t node, struct err *e)
 static int spawn(struct attempt *t, struct err *e)
 {
     struct boot *b = t->b;
-    AUTO_FREE char *program = agent_program(e);
+    AUTO_FREE char *program = paths_program("DSLAUNCH_AGENT", "dsagent", e);
     AUTO_FREE char *log = program ? agent_log(b, t->node, e) : NULL;
     AUTO_FREE char *node = xasprintf("%u", t->node);
     AUTO_FREE char *orphan = xasprintf("%" PRId64, b->p.orphan_ns);

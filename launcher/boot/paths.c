@@ -12,9 +12,11 @@
 #include <unistd.h>
 
 #include "common/base/err.h"
+#include "common/base/log.h"
 #include "common/base/own.h"
 
 enum { JOB_NAME_MAX = 32, RUN_ROOT_MAX = 40 }; /* root + job + agent-4294967295.sock < 108 */
+enum { MAKE_TRIES = 100 };
 
 static int check_job(const char *job, struct err *e)
 {
@@ -35,7 +37,7 @@ static char *run_root(void)
     return xasprintf("/tmp/dslaunch-%u", (unsigned)geteuid());
 }
 
-static char *run_dir(const char *job, struct err *e)
+char *paths_run_dir(const char *job, struct err *e)
 {
     if (check_job(job, e) < 0)
         return NULL;
@@ -63,31 +65,51 @@ static int private_dir(const char *path, bool *gone, struct err *e)
     return 0;
 }
 
-char *paths_run_dir(const char *job, struct err *e)
+static char *in_run_dir(const char *job, const char *name, struct err *e)
 {
-    AUTO_FREE char *dir = run_dir(job, e);
-    AUTO_FREE char *root = run_root();
-    if (!dir)
-        return NULL;
-    for (int tries = 0;; tries++) { /* another job's end may remove the root between the two */
-        bool gone;
-        if (private_dir(root, &gone, e) == 0 && private_dir(dir, &gone, e) == 0)
-            return TAKE(dir);
-        if (!gone || tries == 100)
-            return NULL;
-    }
+    AUTO_FREE char *dir = paths_run_dir(job, e);
+    return dir ? xasprintf("%s/%s", dir, name) : NULL;
 }
 
 char *paths_agent_socket(const char *job, uint32_t node, struct err *e)
 {
-    AUTO_FREE char *dir = run_dir(job, e);
-    return dir ? xasprintf("%s/agent-%u.sock", dir, node) : NULL;
+    AUTO_FREE char *name = xasprintf("agent-%u.sock", node);
+    return in_run_dir(job, name, e);
 }
 
 char *paths_control_socket(const char *job, struct err *e)
 {
-    AUTO_FREE char *dir = run_dir(job, e);
-    return dir ? xasprintf("%s/control.sock", dir) : NULL;
+    return in_run_dir(job, "control.sock", e);
+}
+
+char *paths_secret(const char *job, struct err *e)
+{
+    return in_run_dir(job, "secret", e);
+}
+
+char *paths_rdzv(const char *job, struct err *e)
+{
+    return in_run_dir(job, "rdzv", e);
+}
+
+char *paths_program(const char *variable, const char *name, struct err *e)
+{
+    const char *given = getenv(variable);
+    char self[4096];
+    if (given && *given == '/')
+        return xstrdup(given);
+    if (given && *given) {
+        (void)err_set(e, ERR_USAGE, "%s must be an absolute path, not '%s'", variable, given);
+        return NULL;
+    }
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n < 0) {
+        (void)err_sys(e, "/proc/self/exe");
+        return NULL;
+    }
+    self[n] = 0;
+    *strrchr(self, '/') = 0;
+    return xasprintf("%s/%s", self, name);
 }
 
 char *paths_state_root(struct err *e)
@@ -142,26 +164,19 @@ int paths_connect(const char *socket_path, struct err *e)
 
 /* The folder's lock makes look, unlink and bind one step, so that two starters cannot both win.
  */
-static int lock_folder_of(const char *path, struct err *e)
+static int lock_folder(const char *dir, struct err *e)
 {
-    AUTO_FREE char *dir = xstrdup(path);
-    char *slash = strrchr(dir, '/');
-    if (slash)
-        *slash = 0;
-    AUTO_CLOSE int fd = open(slash ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO_CLOSE int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || flock(fd, LOCK_EX) < 0)
         return err_sys(e, "%s", dir);
     return TAKE_FD(fd);
 }
 
-int paths_listen(const char *socket_path, struct err *e)
+static int listen_at(const char *socket_path, struct err *e)
 {
     struct sockaddr_un a;
-    AUTO_CLOSE int lock = lock_folder_of(socket_path, e);
-    if (lock < 0)
-        return -1;
     AUTO_CLOSE int other = paths_connect(socket_path, NULL);
-    if (other >= 0)
+    if (other >= 0 || errno == EAGAIN) /* EAGAIN: its queue is full */
         return err_set(e, ERR_USAGE, "%s: someone listens there already", socket_path);
     if (unlink(socket_path) < 0 && errno != ENOENT)
         return err_sys(e, "%s", socket_path);
@@ -174,14 +189,49 @@ int paths_listen(const char *socket_path, struct err *e)
     return TAKE_FD(fd);
 }
 
-void paths_sweep(const char *job)
+/* Another job's end may remove the root, and another agent's the folder, at any moment before
+ * there is a socket in it. */
+int paths_listen(const char *job, const char *socket_path, struct err *e)
 {
-    AUTO_FREE char *dir = run_dir(job, NULL);
-    AUTO_FREE char *any = dir ? xasprintf("%s/x", dir) : NULL;
-    AUTO_CLOSE int lock = any ? lock_folder_of(any, NULL) : -1;
-    DIR *d = lock < 0 ? NULL : opendir(dir);
+    AUTO_FREE char *dir = paths_run_dir(job, e);
+    AUTO_FREE char *root = run_root();
+    for (int tries = 0; dir && tries < MAKE_TRIES; tries++) {
+        bool gone;
+        if (private_dir(root, &gone, e) < 0 || private_dir(dir, &gone, e) < 0) {
+            if (gone)
+                continue;
+            return -1;
+        }
+        AUTO_CLOSE int lock = lock_folder(dir, e);
+        int fd = lock < 0 ? -1 : listen_at(socket_path, e);
+        if (fd >= 0 || e->kind == ERR_USAGE || access(dir, F_OK) == 0)
+            return fd;
+    }
+    return -1;
+}
+
+int paths_accept(int listen_fd)
+{
+    struct ucred u;
+    socklen_t n = sizeof u;
+    AUTO_CLOSE int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0)
+        return -1;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &n) < 0 ||
+        (u.uid != geteuid() && u.uid != 0)) {
+        log_warn("another user's connection was refused");
+        return -1;
+    }
+    return TAKE_FD(fd);
+}
+
+/* Removes the dead sockets; true if none is left. */
+static bool sweep_sockets(const char *dir)
+{
+    bool none = true;
+    DIR *d = opendir(dir);
     if (!d)
-        return;
+        return false;
     for (const struct dirent *f; (f = readdir(d));) {
         size_t n = strlen(f->d_name);
         if (n < 5 || strcmp(f->d_name + n - 5, ".sock") != 0)
@@ -190,15 +240,24 @@ void paths_sweep(const char *job)
         AUTO_CLOSE int live = paths_connect(path, NULL);
         if (live < 0 && errno == ECONNREFUSED)
             (void)unlink(path);
+        else
+            none = false;
     }
     (void)closedir(d);
-    paths_leave(job);
+    return none;
 }
 
-void paths_leave(const char *job)
+void paths_sweep(const char *job)
 {
-    AUTO_FREE char *dir = run_dir(job, NULL);
+    AUTO_FREE char *dir = paths_run_dir(job, NULL);
     AUTO_FREE char *root = run_root();
-    if (dir && rmdir(dir) == 0)
+    AUTO_CLOSE int lock = dir ? lock_folder(dir, NULL) : -1;
+    if (lock < 0 || !sweep_sockets(dir))
+        return;
+    AUTO_FREE char *secret = paths_secret(job, NULL);
+    AUTO_FREE char *rdzv = paths_rdzv(job, NULL);
+    (void)unlink(secret);
+    (void)unlink(rdzv);
+    if (rmdir(dir) == 0)
         (void)rmdir(root);
 }

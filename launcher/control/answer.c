@@ -21,7 +21,7 @@
 #include "launcher/record/journal.h"
 #include "launcher/record/ranklog.h"
 
-enum { STATUS_BYTES_MAX = 8 << 20, TEXT_BYTES_MAX = 64 << 10 };
+enum { STATUS_BYTES_MAX = 8 << 20, TEXT_BYTES_MAX = 4096 };
 
 static Dsl__ClientEvent event_of(Dsl__ClientEvent__Kind kind)
 {
@@ -95,7 +95,7 @@ void answer_status(struct control *c, struct buf *json)
         c->dir->dir, "logs", c->dir->logs, "checkpoints", c->checkpoint_dir, "spec",
         c->spec->path, "controller", "pid", (int)getpid());
     json_object_set_new(o, "seconds",
-                        json_real((double)(control_wall_ms() - c->started_ms) / 1000));
+                        json_real((double)(clock_wall_ms() - c->started_ms) / 1000));
     set_last_step(c, o);
     json_t *nodes = json_array(), *ranks = json_array();
     for (uint32_t i = 0; i < c->n_nodes; i++)
@@ -192,8 +192,7 @@ void answer_ask(void *ctx, struct client *cl, const Dsl__ClientAsk *ask)
 
 void publish_text(struct control *c, const char *fmt, ...)
 {
-    AUTO_BUF struct buf b = BUF(TEXT_BYTES_MAX);
-    char text[4096];
+    char text[TEXT_BYTES_MAX];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, ap);

@@ -1,7 +1,6 @@
 #include "launcher/control/clients.h"
 
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -58,25 +57,17 @@ static void on_frame(void *ctx, const Dsl__Frame *f)
         c->all->on_ask(c->all->ctx, c, f->client_ask);
 }
 
-static bool same_user(int fd)
-{
-    struct ucred u;
-    socklen_t n = sizeof(u);
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &n) == 0 &&
-           (u.uid == geteuid() || u.uid == 0);
-}
-
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     struct clients *cs = poll->data;
     struct err e;
     (void)status;
     (void)events;
-    AUTO_CLOSE int fd = accept4(cs->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    AUTO_CLOSE int fd = paths_accept(cs->fd);
     if (fd < 0)
         return;
-    if (!same_user(fd) || cs->n >= CLIENTS_MAX) {
-        log_warn("a client was refused");
+    if (cs->n >= CLIENTS_MAX) {
+        log_warn("a client was refused: %d are there", CLIENTS_MAX);
         return;
     }
     struct client *c = xcalloc(1, sizeof(*c));
@@ -92,10 +83,10 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     cs->n++;
 }
 
-struct clients *clients_new(uv_loop_t *loop, const char *socket_path, clients_ask_fn *on_ask,
-                            void *ctx, struct err *e)
+struct clients *clients_new(uv_loop_t *loop, const char *job, const char *socket_path,
+                            clients_ask_fn *on_ask, void *ctx, struct err *e)
 {
-    AUTO_CLOSE int fd = paths_listen(socket_path, e);
+    AUTO_CLOSE int fd = paths_listen(job, socket_path, e);
     if (fd < 0)
         return NULL;
     struct clients *cs = xcalloc(1, sizeof(*cs));

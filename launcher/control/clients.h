@@ -22,7 +22,7 @@ struct uv_loop_s;
 /* `c` is valid for the call. */
 typedef void clients_ask_fn(void *ctx, struct client *c, const Dsl__ClientAsk *ask);
 
-struct clients *clients_new(struct uv_loop_s *loop, const char *socket_path,
+struct clients *clients_new(struct uv_loop_s *loop, const char *job, const char *socket_path,
                             clients_ask_fn *on_ask, void *ctx, struct err *e);
 /* Stops listening, removes the socket, writes what is queued (for at most linger_ms). */
 void clients_free(struct clients *cs, uint64_t linger_ms);

@@ -30,7 +30,4 @@ struct control_params {
  * could not even begin (and the ready pipe has told). */
 int control_run(const struct control_params *p, struct err *e);
 
-/* Removes what an ended job, or one whose processes all died, left in the run-time folder. */
-void control_sweep(const char *job);
-
 #endif

@@ -1,6 +1,7 @@
 /* core.h: the controller's inside, for the files of this folder only.
  *
- *   control.c  builds it all, runs the loop, takes it down; the queue of events
+ *   build.c    makes it all, and releases it
+ *   control.c  the queue of events, the loop, its end
  *   carry.c    the job's orders -> frames, journal
  *   hear.c     agents' frames -> events, pages, logs
  *   ranklines.c  ranks' link lines -> rendezvous, metrics, words for people
@@ -108,7 +109,10 @@ void control_post(struct control *c, const struct job_event *ev); /* the text is
 void control_begin(struct control *c);                            /* START, once */
 uint32_t control_node_of(const struct control *c, uint32_t rank);
 void control_forget_ranks(struct control *c); /* a generation begins */
-int64_t control_wall_ms(void);
+
+/* build.c; release also what was built in part */
+int control_build(struct control *c, struct err *e);
+void control_release(struct control *c);
 
 /* carry.c */
 void carry_order(void *ctx, const struct job_order *o);

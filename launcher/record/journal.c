@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/io.h"
 
@@ -23,13 +23,6 @@ struct journal {
     int fd;
     char *path;
 };
-
-static int64_t wall_ms(void)
-{
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_REALTIME, &ts);
-    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
 
 /* Cuts off what follows the last newline: the line that a crash tore. */
 static int cut_torn_line(int fd, const char *path, struct err *e)
@@ -89,7 +82,7 @@ static int record(struct journal *j, const char *kind, struct err *e, const char
     va_end(ap);
     if (!fields)
         return err_set(e, ERR_STORAGE, "%s: %s: %s", j->path, kind, je.text);
-    json_t *all = json_pack("{s:I, s:s}", "at_ms", (json_int_t)wall_ms(), "kind", kind);
+    json_t *all = json_pack("{s:I, s:s}", "at_ms", (json_int_t)clock_wall_ms(), "kind", kind);
     json_object_update(all, fields);
     json_decref(fields);
     AUTO_FREE char *text = json_dumps(all, JSON_COMPACT);

@@ -166,7 +166,7 @@ static int down_free(const struct upper *u, int *lock_fd, struct err *e)
     bool live = past.started && !past.ended;
     journal_state_done(&past);
     if (!live) {
-        control_sweep(u->dir->name);
+        paths_sweep(u->dir->name);
         (void)printf("%s is not running\n", u->dir->name);
         return 0;
     }

@@ -193,6 +193,7 @@ PY
     kill -9 "$(field "s['controller']['pid']")"
     workers_gone() { [ -z "$(pids_of 'fake_worker|dsagent')" ]; }
     wait_for 20 workers_gone
+    [ -z "$(find "$XDG_RUNTIME_DIR" -mindepth 1)" ] # not even what the controller had made
     step=$(cat "$FAKE_DIR/step")
     run -0 up -d
     wait_for 5 is "s['generation'] == 2 and s['step'] > $step"

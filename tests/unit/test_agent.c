@@ -611,11 +611,7 @@ static void test_boot_failures(void **state)
     MUST(b, booted, 5000);
     assert_int_equal(b->boot_failed, 1);
     AUTO_FREE char *run = paths_run_dir("test", NULL);
-    assert_int_equal(rmdir(run), 0);
-    paths_leave("test");
-    paths_sweep("test");
-    AUTO_FREE char *root = xasprintf("%s/r/dslaunch", b->dir);
-    (void)rmdir(root);
+    assert_int_equal(access(run, F_OK), -1); /* nothing was made */
 }
 
 static void test_start_twice(void **state)
