@@ -194,13 +194,15 @@ static void fold_started(struct journal_state *s, json_t *o)
 {
     struct journal_state was = *s;
     *s = (struct journal_state){.started = true, .generation = was.generation};
-    s->checkpoint_step = was.checkpoint_step;
-    s->checkpoint_path = TAKE(was.checkpoint_path);
+    s->checkpoint_dir = xstrdup(str_of(o, "checkpoint_dir"));
+    if (was.checkpoint_dir && strcmp(was.checkpoint_dir, s->checkpoint_dir) == 0) {
+        s->checkpoint_step = was.checkpoint_step;
+        s->checkpoint_path = TAKE(was.checkpoint_path);
+    }
     journal_state_done(&was);
     s->started_ms = int_of(o, "at_ms");
     s->secret = xstrdup(str_of(o, "secret"));
     s->run_dir = xstrdup(str_of(o, "run_dir"));
-    s->checkpoint_dir = xstrdup(str_of(o, "checkpoint_dir"));
     s->n_nodes = u32_of(o, "nodes");
     if (s->n_nodes > JOURNAL_NODES_MAX)
         s->n_nodes = 0;

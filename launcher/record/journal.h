@@ -65,7 +65,7 @@ struct journal_state {
     uint32_t *agent_pid; /* [n_nodes] */
     int64_t *restart_ms; /* [n_restarts], ascending */
     uint32_t n_restarts;
-    uint64_t checkpoint_step; /* newest committed, of any run; 0: none */
+    uint64_t checkpoint_step; /* newest committed, of any run into checkpoint_dir; 0: none */
     char *checkpoint_path;
     char *failure; /* text of the last failure, NULL if none */
     bool stop_asked, stop_at_once;

@@ -114,6 +114,14 @@ static void next_run_keeps_generation_and_checkpoint_only(void **state)
     assert_false(s.agent_live[0]);
     assert_null(s.failure);
     journal_state_done(&s);
+    struct journal_start elsewhere = start; /* whose newest checkpoint is not the other's */
+    elsewhere.checkpoint_dir = "/ck2";
+    assert_int_equal(journal_started(j, &elsewhere, &e), 0);
+    assert_int_equal(journal_read(path, &s, &e), 0);
+    assert_string_equal(s.checkpoint_dir, "/ck2");
+    assert_int_equal(s.checkpoint_step, 0);
+    assert_null(s.checkpoint_path);
+    journal_state_done(&s);
 }
 
 /* Cut after every byte: always readable, and the next writer's record is read back. */
