@@ -81,7 +81,8 @@ static bool a_checkpoint(const char *name)
     return strncmp(name, "step-", 5) == 0;
 }
 
-static int move_aside(const char *dir, bool (*wanted)(const char *name), struct err *e)
+static int move_aside(const char *dir, bool (*wanted)(const char *name), struct buf *ret_to,
+                      struct err *e)
 {
     AUTO_FREE char *to = NULL;
     DIR *d = opendir(dir);
@@ -101,14 +102,17 @@ static int move_aside(const char *dir, bool (*wanted)(const char *name), struct 
             rc = err_sys_kind(e, ERR_STORAGE, "%s to %s", a, b);
     }
     (void)closedir(d);
+    if (to)
+        (void)buf_printf(ret_to, "  %s\n", to);
     return rc;
 }
 
-int jobdir_put_aside(const struct jobdir *d, const char *checkpoint_dir, struct err *e)
+int jobdir_put_aside(const struct jobdir *d, const char *checkpoint_dir, struct buf *ret_to,
+                     struct err *e)
 {
-    if (move_aside(checkpoint_dir, a_checkpoint, e) < 0)
+    if (move_aside(checkpoint_dir, a_checkpoint, ret_to, e) < 0)
         return -1;
-    return move_aside(d->dir, not_the_lock, e);
+    return move_aside(d->dir, not_the_lock, ret_to, e);
 }
 
 uint32_t jobdir_newest_generation(const char *checkpoint_dir)

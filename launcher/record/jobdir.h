@@ -12,6 +12,7 @@
 
 #include "common/base/own.h"
 
+struct buf;
 struct err;
 
 struct jobdir {
@@ -27,8 +28,10 @@ OWN(jobdir);
 
 int jobdir_make(const struct jobdir *d, struct err *e);
 /* Moves all but the lock to `<dir>.old-N`, and the checkpoints step-* of `checkpoint_dir` to
- * `<checkpoint_dir>.old-N`.  Nothing is moved that is not there. */
-int jobdir_put_aside(const struct jobdir *d, const char *checkpoint_dir, struct err *e);
+ * `<checkpoint_dir>.old-N`.  Nothing is moved that is not there.  `ret_to` gets a line, "
+ * path", for each folder made. */
+int jobdir_put_aside(const struct jobdir *d, const char *checkpoint_dir, struct buf *ret_to,
+                     struct err *e);
 /* The largest generation that a checkpoint in `checkpoint_dir`, finished or not, carries in its
  * name; 0 if there is none.  A new run begins above it: no name is ever used twice, even where
  * another job saved into the same folder. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,7 +29,7 @@ struct viewer {
     struct progress *screen; /* prefixes and colours */
     struct buf out;
     uv_loop_t loop;
-    bool finished;
+    bool finished, shown;
     struct err why;
 };
 
@@ -64,6 +65,7 @@ static int flush(struct viewer *v, struct err *e)
 static int show_lines(struct viewer *v, uint32_t generation, uint32_t rank, const char *p,
                       size_t n, struct err *e)
 {
+    v->shown = true;
     progress_on_log(v->screen, rank, generation, p, n, &v->out);
     return flush(v, e);
 }
@@ -117,6 +119,8 @@ static int show_files(struct viewer *v, struct err *e)
         if (wanted(v, r) &&
             (v->params->tail < 0 ? show_file : show_tail)(v, generation, r, e) < 0)
             return -1;
+    if (!v->shown) /* on stderr: what a script reads stays what the workers wrote */
+        (void)fprintf(stderr, "nothing was printed in generation %u\n", generation);
     return 0;
 }
 

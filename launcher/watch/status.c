@@ -1,6 +1,7 @@
 #include "launcher/watch/status.h"
 
 #include <jansson.h>
+#include <string.h>
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
@@ -48,6 +49,13 @@ static void head(json_t *o, struct buf *out)
                          json_integer_value(json_object_get(o, "exit_code")));
     (void)buf_printf(out, ", generation %llu, step %llu/%llu\n", count_of(o, "generation"),
                      count_of(o, "step"), count_of(o, "steps"));
+    if (strcmp(text_of(o, "state"), "lost") == 0)
+        (void)buf_printf(
+            out,
+            "  its controller died; the workers go on without it for "
+            "cluster.timeouts.orphan\n"
+            "  `dslaunch up` the same spec to go on with them, or `dslaunch down %s`\n",
+            text_of(o, "job"));
 }
 
 static void numbers(json_t *o, struct buf *out)

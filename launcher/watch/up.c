@@ -80,8 +80,14 @@ static int start(const struct upper *u, int *lock_fd, bool take_over,
 
 static int put_aside(const struct upper *u, struct err *e)
 {
+    AUTO_BUF struct buf to = BUF(1 << 16);
     AUTO_FREE char *checkpoints = spec_host_path(u->spec, u->spec->checkpoint.dir);
-    return jobdir_put_aside(u->dir, checkpoints, e);
+    if (jobdir_put_aside(u->dir, checkpoints, &to, e) < 0)
+        return -1;
+    if (to.len)
+        (void)printf("%s begins anew; what was there is now in\n%s", u->dir->name,
+                     buf_str(&to));
+    return 0;
 }
 
 static int prepare(const struct upper *u, const struct journal_state *past, bool *ret_take_over,
@@ -103,9 +109,6 @@ static int prepare(const struct upper *u, const struct journal_state *past, bool
     }
     if (u->fresh && put_aside(u, e) < 0)
         return -1;
-    if (u->fresh && past->started)
-        (void)printf("%s begins anew; its old state and checkpoints were moved to *.old-N\n",
-                     u->dir->name);
     (void)fflush(stdout);
     return *ret_take_over ? 0 : write_spec(u, e);
 }

@@ -283,6 +283,7 @@ static void a_job_is_found_without_its_name(void **state)
 static void put_aside_moves_all_but_the_lock(void **state)
 {
     char ck[128], step[160], old[192];
+    AUTO_BUF struct buf to = BUF(1 << 16);
     struct stat st;
     struct err e;
     (void)state;
@@ -293,7 +294,9 @@ static void put_aside_moves_all_but_the_lock(void **state)
     (void)snprintf(step, sizeof(step), "%s/step-1", ck);
     for (int n = 1; n <= 2; n++) {
         assert_int_equal(io_mkdirs(step, 0700, &e), 0);
-        assert_int_equal(jobdir_put_aside(a, ck, &e), 0);
+        assert_int_equal(jobdir_put_aside(a, ck, &to, &e), 0);
+        (void)snprintf(old, sizeof(old), "  %s.old-%d\n", ck, n);
+        assert_non_null(strstr(buf_str(&to), old));
         (void)snprintf(old, sizeof(old), "%s.old-%d/step-1", ck, n);
         assert_int_equal(stat(old, &st), 0);
         assert_int_equal(stat(step, &st), -1);
@@ -302,7 +305,9 @@ static void put_aside_moves_all_but_the_lock(void **state)
     }
     (void)snprintf(old, sizeof(old), "%s/a.old-1/journal.jsonl", dir);
     assert_int_equal(stat(old, &st), 0);
-    assert_int_equal(jobdir_put_aside(a, ck, &e), 0); /* nothing to move: nothing made */
+    buf_clear(&to);
+    assert_int_equal(jobdir_put_aside(a, ck, &to, &e), 0); /* nothing to move: nothing made */
+    assert_int_equal(to.len, 0);
     (void)snprintf(old, sizeof(old), "%s.old-3", ck);
     assert_int_equal(stat(old, &st), -1);
 }

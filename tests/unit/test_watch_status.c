@@ -52,6 +52,25 @@ static void ended(void **state)
                         "\n  logs         /l\n  checkpoints  /ck\n");
 }
 
+static void lost(void **state)
+{
+    static const char json[] =
+        "{\"job\":\"demo\",\"state\":\"lost\",\"generation\":3,\"step\":5,"
+        "\"steps\":9,\"logs\":\"/l\",\"checkpoints\":\"/ck\"}";
+    AUTO_BUF struct buf out = BUF(1 << 16);
+    struct err e;
+    (void)state;
+    assert_int_equal(status_text(json, &out, &e), 0);
+    assert_string_equal(buf_str(&out),
+                        "demo: lost, generation 3, step 5/9\n"
+                        "  its controller died; the workers go on without it for "
+                        "cluster.timeouts.orphan\n"
+                        "  `dslaunch up` the same spec to go on with them, or `dslaunch down "
+                        "demo`\n"
+                        "  restarts 0\n"
+                        "\n  logs         /l\n  checkpoints  /ck\n");
+}
+
 static void nonsense(void **state)
 {
     AUTO_BUF struct buf out = BUF(1 << 16);
@@ -66,6 +85,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(live),
         cmocka_unit_test(ended),
+        cmocka_unit_test(lost),
         cmocka_unit_test(nonsense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
