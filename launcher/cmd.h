@@ -13,6 +13,7 @@ struct command {
     const char *name, *args;
     const char *help; /* NULL: not for people */
     int (*run)(int argc, char **argv);
+    const char *more; /* lines about the options; may be NULL */
 };
 
 int cmd_plan(int argc, char **argv);

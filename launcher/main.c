@@ -11,14 +11,28 @@
 #include "launcher/cmd.h"
 
 const struct command commands[] = {
-    {"up", "SPEC [-d] [--set KEY=VALUE]... [--fresh]", "start a job, or attach to it", cmd_up},
-    {"down", "[JOB] [--now]", "finish the step, save, and take a job down", cmd_down},
-    {"status", "[JOB] [--json]", "how a job is", cmd_status},
-    {"logs", "[JOB] [-f] [--rank R] [--node N] [--tail N]", "what its workers printed",
-     cmd_logs},
+    {"up", "SPEC [-d] [--set KEY=VALUE]... [--fresh]", "start a job, or attach to it", cmd_up,
+     "  -d               come back once the job runs\n"
+     "  --set KEY=VALUE  set a key of the spec, as in --set parallel.tensor=4\n"
+     "  --fresh          begin anew; old state and checkpoints are moved aside\n\n"
+     "  Ctrl-C: finish the step, save and stop; twice: stop now.  A lost terminal stops "
+     "nothing.\n"
+     "  An ended job resumes from its newest checkpoint, in any layout.\n"},
+    {"down", "[JOB] [--now]", "finish the step, save, and take a job down", cmd_down,
+     "  --now            stop at once; what came after the last checkpoint is lost\n"},
+    {"status", "[JOB] [--json]", "how a job is", cmd_status,
+     "  --json           the same and more, for programs\n"},
+    {"logs", "[JOB] [-f] [--rank R] [--node N] [--tail N]",
+     "what its workers printed in the newest generation", cmd_logs,
+     "  -f               follow: the last lines, then those that come, until the job ends\n"
+     "  --rank R         of one rank only\n"
+     "  --node N         of one node's ranks only\n"
+     "  --tail N         the last N lines of each rank\n"},
     {"plan", "SPEC [--json] [--set KEY=VALUE]...",
-     "ranks, memory and schedule of a job, without starting it", cmd_plan},
-    {"controller", "", NULL, cmd_controller},
+     "ranks, memory and schedule of a job, without starting it", cmd_plan,
+     "  --json           the same, for programs\n"
+     "  --set KEY=VALUE  set a key of the spec, as in --set parallel.tensor=4\n"},
+    {"controller", "", NULL, cmd_controller, NULL},
     {0},
 };
 
@@ -49,7 +63,20 @@ static void help(FILE *to)
     for (const struct command *c = commands; c->name; c++)
         if (c->help)
             (void)fprintf(to, "  %s %s\n      %s\n", c->name, c->args, c->help);
-    (void)fprintf(to, "\n  --help, --version\n");
+    (void)fprintf(to, "\n  --help, --version\n"
+                      "  COMMAND --help says more; JOB may be left out where it is clear\n");
+}
+
+static bool asks_help(const char *arg)
+{
+    return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
+}
+
+static int help_on(const struct command *c)
+{
+    (void)printf("usage: dslaunch %s %s\n  %s\n\n%s", c->name, c->args, c->help,
+                 c->more ? c->more : "");
+    return 0;
 }
 
 static int unknown(const char *name)
@@ -76,7 +103,7 @@ int main(int argc, char **argv)
         return 2;
     }
     const char *name = argv[1];
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+    if (asks_help(name) || strcmp(name, "help") == 0) {
         help(stdout);
         return 0;
     }
@@ -87,9 +114,7 @@ int main(int argc, char **argv)
     const struct command *c = find(name);
     if (!c)
         return unknown(name);
-    if (argc > 2 && c->help && strcmp(argv[2], "--help") == 0) {
-        (void)printf("usage: dslaunch %s %s\n  %s\n", c->name, c->args, c->help);
-        return 0;
-    }
+    if (argc > 2 && c->help && asks_help(argv[argc - 1]))
+        return help_on(c);
     return c->run(argc - 1, argv + 1);
 }
