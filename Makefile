@@ -1,6 +1,6 @@
 # dslaunch: one Makefile, no recursion.  `make help` lists the targets.  V=1 shows the commands,
 # DEV=1 makes warnings errors, STATIC=1 links dslaunch statically but for libc.
-MAKEFLAGS += --no-builtin-rules
+MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
 SHELL := /bin/bash
@@ -144,14 +144,14 @@ tidy: ## clang-tidy, and gcc's analyzer on the pure rooms
 	$(Q)for f in $(wildcard common/*/*.c launcher/plan/*.c launcher/rdzv/*.c launcher/super/*.c); do \
 	    $(CC) -std=gnu17 -D_GNU_SOURCE -I. -O1 -fanalyzer -c $$f -o /dev/null || exit 1; done
 PREFIX ?= /usr/local
-install: all ## PREFIX=/usr/local DESTDIR=
+install: all ## put the programs into DESTDIR/PREFIX/bin (PREFIX=/usr/local)
 	$(Q)install -d $(DESTDIR)$(PREFIX)/bin
 	$(Q)install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 config: ## what the build found
-	@printf 'version  %s\nCC       %s\n' '$(VERSION)' "$$($(CC) --version | head -1)"
+	@printf 'version          %s\nCC               %s\n' '$(VERSION)' "$$($(CC) --version | head -1)"
 	@for l in libuv yaml-0.1 libprotobuf-c jansson libcrypto libxxhash; do \
 	    printf '%-16s %s\n' $$l "$$(pkg-config --modversion $$l 2>/dev/null || echo '?')"; done
-	@printf 'nvcc     %s\n' "$$(command -v nvcc || echo 'none: dsworker-cuda is not built')"
+	@printf 'nvcc             %s\n' 'not asked: this version has no CUDA worker'
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
