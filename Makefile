@@ -34,6 +34,7 @@ obj = $(patsubst %.c,$(B)/%.o,$(filter-out $(B)/%,$(1))) $(patsubst $(B)/%.c,$(B
 no_main = $(filter-out %/main.o,$(1))
 
 COMMON_O  := $(call obj,$(COMMON_SRC))
+GROUND_O  := $(call obj,$(BASE_SRC) $(wildcard common/link/*.c))
 KERNEL_O  := $(call obj,$(KERNEL_SRC))
 WORKER_O  := $(call obj,$(WORKER_SRC))
 PROTO_O   := $(call obj,$(PROTO_C))
@@ -52,9 +53,10 @@ S_PROTO = $(call static,protobuf-c)
 S_UV = $(call static,uv_a)
 S_BLAS = $(call static,openblas)
 WORKER_LIBS = $(S_YAML) $(S_JANSSON) $(S_XXH) $(S_CRYPTO) $(S_BLAS) -lm
-AGENT_LIBS = $(S_UV) $(S_YAML) $(S_PROTO) $(S_XXH) $(S_JANSSON) $(S_CRYPTO) -ldl -lrt -lm
+AGENT_LIBS = $(S_UV) $(S_PROTO) $(S_XXH) -ldl -lrt -lm
+TEST_LIBS = $(S_YAML) $(S_JANSSON) $(S_CRYPTO) $(S_BLAS) $(AGENT_LIBS)
 ifdef STATIC
-LAUNCH_LIBS = $(AGENT_LIBS) $(S_YAML)
+LAUNCH_LIBS = $(S_YAML) $(S_JANSSON) $(S_CRYPTO) $(AGENT_LIBS)
 else
 LAUNCH_LIBS = -luv -lyaml -lprotobuf-c -ljansson -lcrypto -lxxhash -lm
 endif
@@ -66,7 +68,7 @@ all: $(PROGRAMS) ## the programs
 $(B)/dslaunch: $(CMD_O) $(LAUNCH_O) $(PROTO_O) $(COMMON_O)
 	$(call say,LD,$@)
 	$(Q)$(LD) -o $@ $^ $(LAUNCH_LIBS)
-$(B)/dsagent: $(AGENT_O) $(filter $(B)/launcher/wire/% $(B)/launcher/boot/paths.o,$(LAUNCH_O)) $(PROTO_O) $(COMMON_O)
+$(B)/dsagent: $(AGENT_O) $(filter $(B)/launcher/wire/% $(B)/launcher/boot/paths.o,$(LAUNCH_O)) $(PROTO_O) $(GROUND_O)
 	$(call say,LD,$@)
 	$(Q)$(LD) -static-libgcc -o $@ $^ $(AGENT_LIBS)
 $(B)/dsworker: $(WORKER_O) $(KERNEL_O) $(COMMON_O)
@@ -99,7 +101,7 @@ $(B)/libtest.a: $(TESTLIB_O)
 	$(Q)rm -f $@; ar rcs $@ $^
 $(UNIT): $(B)/tests/%: $(B)/tests/%.o $(B)/libtest.a
 	$(call say,LD,$@)
-	$(Q)$(LD) -o $@ $< $(B)/libtest.a -lcmocka $(AGENT_LIBS) $(S_BLAS) -lm
+	$(Q)$(LD) -o $@ $< $(B)/libtest.a -lcmocka $(TEST_LIBS)
 $(B)/tests/%.o: | $(PROTO:%.proto=$(B)/%.pb-c.h)
 unit: $(UNIT) ## build the unit tests
 

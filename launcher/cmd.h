@@ -7,6 +7,7 @@
 #ifndef DS_CMD_H
 #define DS_CMD_H
 
+struct buf;
 struct err;
 
 struct command {
@@ -28,6 +29,8 @@ extern const struct command commands[];
 
 /* "usage: dslaunch NAME ARGS" on stderr; returns 2. */
 int cmd_usage(const char *name);
+/* As cmd_error, below the lines of `report`: what spec_load had to say. */
+int cmd_spec_error(const char *name, struct buf *report, const struct err *e);
 /* "dslaunch NAME: text" on stderr; returns 2 for usage and spec, else 3. */
 int cmd_error(const char *name, const struct err *e);
 

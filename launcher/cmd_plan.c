@@ -35,10 +35,8 @@ static int show(const char *path, char **sets, size_t n_sets, bool json)
     struct err e = {0};
     AUTO_BUF struct buf report = BUF(REPORT_MAX), out = BUF(OUTPUT_MAX);
     AUTO(spec) struct spec *s = spec_load(path, sets, n_sets, &report, &e);
-    if (!s || render(s, json, &out, &e) < 0) {
-        (void)fputs(buf_str(&report), stderr);
-        return cmd_error("plan", &e);
-    }
+    if (!s || render(s, json, &out, &e) < 0)
+        return cmd_spec_error("plan", &report, &e);
     if (fwrite(out.data, 1, out.len, stdout) != out.len || fflush(stdout) != 0) {
         perror("dslaunch: standard output");
         return 1;

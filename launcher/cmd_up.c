@@ -38,10 +38,8 @@ int cmd_up(int argc, char **argv)
     if (!path)
         return cmd_usage("up");
     AUTO(spec) struct spec *spec = spec_load(path, sets, n_sets, &report, &e);
-    if (!spec) {
-        (void)fprintf(stderr, "%s%s\n", buf_str(&report), e.text);
-        return 2;
-    }
+    if (!spec)
+        return cmd_spec_error("up", &report, &e);
     int rc = up_job(spec, fresh, detach, &e);
     return rc < 0 ? cmd_error("up", &e) : rc;
 }

@@ -57,6 +57,12 @@ int cmd_error(const char *name, const struct err *e)
     return e->kind == ERR_USAGE || e->kind == ERR_SPEC ? 2 : 3;
 }
 
+int cmd_spec_error(const char *name, struct buf *report, const struct err *e)
+{
+    (void)fputs(buf_str(report), stderr);
+    return cmd_error(name, e);
+}
+
 static void help(FILE *to)
 {
     (void)fprintf(to, "usage: dslaunch COMMAND [ARGUMENTS]\n\n");

@@ -381,10 +381,9 @@ struct spec *spec_load(const char *path, char *const *sets, size_t n_sets, struc
                        struct err *e)
 {
     AUTO_BUF struct buf text = BUF(YAML_TEXT_MAX);
-    struct err why;
-    if (io_read_file(path, &text, &why) < 0) {
-        (void)buf_printf(report, "%s\n", why.text);
-        (void)err_set(e, ERR_SPEC, "%s: 1 error", path);
+    if (io_read_file(path, &text, e) < 0) {
+        if (e)
+            e->kind = ERR_SPEC;
         return NULL;
     }
     return spec_parse(path, buf_str(&text), text.len, sets, n_sets, report, e);

@@ -129,7 +129,8 @@ struct spec {
  * section; null or nothing gives a key its default back), fills presets and defaults and
  * cross-checks.  On failure *e (ERR_SPEC) holds a count, and every error, one "file:line:col:
  * key: what" with its hint line each, was appended to `report`; in a --set the place is the
- * option itself.  Beyond the first 50 only their number is said. */
+ * option itself.  Beyond the first 50 only their number is said.  Of a file that cannot be read
+ * *e says all, and `report` nothing. */
 struct spec *spec_load(const char *path, char *const *sets, size_t n_sets, struct buf *report,
                        struct err *e);
 /* As spec_load, from memory; `path` is only named in errors and gives the workdir. */

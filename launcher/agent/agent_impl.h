@@ -10,12 +10,12 @@
 #include "launcher/agent/agent.h"
 #include "launcher/agent/rank/workers.h"
 #include "launcher/agent/writer.h"
-#include "launcher/wire/agent.pb-c.h"
+#include "launcher/wire/frame.h"
 
 struct channel;
 struct outbox;
 
-enum { SECRET_BYTES = 32, TICK_MS = 250 };
+enum { TICK_MS = 250 };
 enum { QUEUE_HIGH = 8 << 20, QUEUE_LOW = 1 << 20 }; /* of the controller's channel */
 
 enum agent_state {

@@ -17,8 +17,6 @@
 #include "launcher/record/journal.h"
 #include "launcher/record/rdzvlog.h"
 
-extern char **environ;
-
 static int load_spec(struct control *c, struct err *e)
 {
     AUTO_BUF struct buf report = BUF(CONTROL_SPEC_MAX);

@@ -33,17 +33,17 @@ struct nodes_params {
 };
 
 struct nodes *nodes_new(const struct nodes_params *p, struct err *e);
-void nodes_free(struct nodes *n); /* agents stay; no call-back comes after */
+void nodes_free(struct nodes *all); /* agents stay; no call-back comes after */
 OWN(nodes);
 
 /* Starts the node's agent, or finds the one that runs; `attach`: only finds it.  A channel
  * still open is closed first. */
-void nodes_boot(struct nodes *n, uint32_t node, bool attach);
-bool nodes_up(const struct nodes *n, uint32_t node);
+void nodes_boot(struct nodes *all, uint32_t node, bool attach);
+bool nodes_up(const struct nodes *all, uint32_t node);
 /* Nothing if the node is not up. */
-void nodes_send(struct nodes *n, uint32_t node, const Dsl__Frame *f);
-void nodes_ping(struct nodes *n);
+void nodes_send(struct nodes *all, uint32_t node, const Dsl__Frame *f);
+void nodes_ping(struct nodes *all);
 /* Closes the channel; what is queued is still written.  No call-back. */
-void nodes_drop(struct nodes *n, uint32_t node);
+void nodes_drop(struct nodes *all, uint32_t node);
 
 #endif

@@ -14,7 +14,7 @@
 #include "launcher/record/rdzvlog.h"
 #include "launcher/record/utf8.h"
 
-enum { TEXT_MAX = 1 << 16 };
+enum { TEXT_MAX = 1 << 16, CLEAN_MAX = 4 * TEXT_MAX };
 
 static void reply(struct control *c, uint32_t rank, const char *line)
 {
@@ -135,7 +135,7 @@ static int hear_metrics(struct control *c, uint32_t rank, const struct link_line
 static int hear_event(struct control *c, uint32_t rank, const struct link_line *l,
                       struct err *e)
 {
-    AUTO_BUF struct buf raw = BUF(TEXT_MAX), text = BUF(4 * TEXT_MAX);
+    AUTO_BUF struct buf raw = BUF(TEXT_MAX), text = BUF(CLEAN_MAX);
     if (link_line_hex(l, "text", &raw, e) < 0)
         return -1;
     utf8_clean(buf_str(&raw), raw.len, &text);

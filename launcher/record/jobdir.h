@@ -7,7 +7,6 @@
 #define DS_RECORD_JOBDIR_H
 
 #include <stdbool.h>
-
 #include <stdint.h>
 
 #include "common/base/own.h"

@@ -8,9 +8,9 @@
 
 #include <stdint.h>
 
-struct err;
+#include "launcher/wire/frame.h"
 
-enum { SECRET_BYTES = 32 };
+struct err;
 
 /* A new one, in place of an old one. */
 int secret_make(const char *path, uint8_t ret[SECRET_BYTES], struct err *e);

@@ -25,6 +25,7 @@ struct uv_loop_s;
 
 enum { FRAME_MAX_BYTES = 16 << 20, FRAME_HEAD_BYTES = 4, CHANNEL_HIGH_WATER = 64 << 20 };
 enum { FRAME_PROTOCOL = 1 }; /* AgentHello.protocol, ControllerHello.protocol */
+enum { SECRET_BYTES = 32 };  /* ControllerHello.secret */
 
 /* `f` is borrowed for the call.  A body this program does not know is
  * DSL__FRAME__BODY__NOT_SET: ignore it. */

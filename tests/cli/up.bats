@@ -193,6 +193,20 @@ teardown() {
     wait_for 10 is "not s['live'] and s['outcome'] == 'stopped'"
 }
 
+@test "a spec that cannot be read: one line, and nothing starts" {
+    for command in up plan; do
+        run -2 "$DSLAUNCH" "$command" "$SPACE/nosuch.yaml"
+        [ "$output" = "dslaunch $command: $SPACE/nosuch.yaml: No such file or directory" ]
+    done
+    echo "nam: x" >"$SPACE/spec.yaml"
+    for command in up plan; do
+        run -2 "$DSLAUNCH" "$command" "$SPACE/spec.yaml"
+        [[ ${lines[0]} == "$SPACE/spec.yaml:1:1: nam: "* ]]
+        [[ ${lines[-1]} == "dslaunch $command: $SPACE/spec.yaml: "*" errors" ]]
+    done
+    nothing_left
+}
+
 @test "logs: all, one rank, one node, tail, and follow" {
     spec 12
     run -0 up
@@ -206,6 +220,10 @@ teardown() {
     [[ $output != *"[rank 0"* ]]
     run -2 "$DSLAUNCH" logs --rank 4
     run -2 "$DSLAUNCH" logs --rank x
+    : >"$DSLAUNCH_HOME/job/logs/g1/3.log"
+    run -0 --separate-stderr "$DSLAUNCH" logs --rank 3
+    [ -z "$output" ]
+    [ "$stderr" = "nothing was printed in generation 1" ]
     spec 60
     run -0 up -d
     run -0 "$DSLAUNCH" logs -f --rank 1

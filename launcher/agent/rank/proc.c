@@ -342,10 +342,11 @@ void proc_free(struct proc *p)
         (void)munmap(p->map, PAGE_BYTES);
     free(p->program);
     free(p->exit.text);
-    uv_poll_t *made[] = {&p->out, &p->status};
-    unsigned n = p->handles;
-    for (unsigned i = 0; i < n; i++)
-        uv_close((uv_handle_t *)made[i], on_closed);
+    unsigned n = p->handles; /* made in this order; closed from the loop */
+    if (n > 0)
+        uv_close((uv_handle_t *)&p->out, on_closed);
+    if (n > 1)
+        uv_close((uv_handle_t *)&p->status, on_closed);
     if (n == 0)
         release(p);
 }
