@@ -24,7 +24,8 @@ enum spec_device { DEVICE_AUTO, DEVICE_CPU }; /* later: cuda */
 enum spec_arch { ARCH_GPT2, ARCH_LLAMA };
 enum spec_precision { PRECISION_FP32 }; /* later: bf16, fp16 */
 enum spec_schedule { SCHEDULE_GPIPE, SCHEDULE_1F1B };
-enum spec_lr { LR_COSINE, LR_CONSTANT };
+enum spec_lr { LR_COSINE, LR_CONSTANT, LR_LINEAR, LR_WSD, LR_INVERSE_SQRT };
+enum spec_lr_scale { LR_SCALE_NONE, LR_SCALE_LINEAR, LR_SCALE_SQRT };
 enum spec_optimizer { OPT_ADAMW };
 enum spec_data { DATA_TEXT };
 enum spec_tokenizer {
@@ -96,6 +97,9 @@ struct spec {
             double peak, min;
             uint32_t warmup;
             enum spec_lr schedule;
+            double decay; /* wsd: the share of steps, at the end, that fall to min */
+            enum spec_lr_scale scale;
+            uint32_t reference_batch; /* 0: none; scale needs one */
         } lr;
     } train;
 

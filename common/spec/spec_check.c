@@ -217,6 +217,9 @@ static void check_train(struct spec_read *r)
          "%g is above train.lr.peak %g", s->train.lr.min, s->train.lr.peak);
     RULE("train.lr.warmup train.steps", s->train.lr.warmup <= s->train.steps,
          "%u is more than train.steps %u", s->train.lr.warmup, s->train.steps);
+    RULE("train.lr.scale train.lr.reference_batch",
+         s->train.lr.scale == LR_SCALE_NONE || s->train.lr.reference_batch,
+         "needs train.lr.reference_batch");
     RULE("data.files", s->data.files[0], "no file");
     RULE("checkpoint.dir", *s->checkpoint.dir, "is empty");
     RULE("checkpoint.shared cluster.nodes", s->checkpoint.shared || s->cluster.n_nodes == 1,

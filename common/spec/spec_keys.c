@@ -61,9 +61,12 @@ static const struct spec_key keys[] = {
     {"train.optimizer.eps", KEY_REAL, AT(train.optimizer.eps), "1e-8", 1e-30, 1, NULL, NULL, false, "AdamW's epsilon"},
     {"train.optimizer.weight_decay", KEY_REAL, AT(train.optimizer.weight_decay), "0.1", 0, 10, NULL, NULL, false, "of matrices"},
     {"train.lr.peak", KEY_REAL, AT(train.lr.peak), "3e-4", 0, 1000, NULL, NULL, false, "highest learning rate"},
-    {"train.lr.min", KEY_REAL, AT(train.lr.min), "0", 0, 1000, NULL, NULL, false, "learning rate of the last step"},
+    {"train.lr.min", KEY_REAL, AT(train.lr.min), "0", 0, 1000, NULL, NULL, false, "learning rate of the last step; inverse-sqrt's lowest"},
     {"train.lr.warmup", KEY_U32, AT(train.lr.warmup), "0", 0, BIG, NULL, NULL, false, "steps of linear warm-up"},
-    {"train.lr.schedule", KEY_WORD, AT(train.lr.schedule), "cosine", 0, 0, "cosine constant", "linear wsd inverse-sqrt", false, "after the warm-up"},
+    {"train.lr.schedule", KEY_WORD, AT(train.lr.schedule), "cosine", 0, 0, "cosine constant linear wsd inverse-sqrt", NULL, false, "after the warm-up; wsd: constant, then a linear fall"},
+    {"train.lr.decay", KEY_REAL, AT(train.lr.decay), "0.2", 0, 1, NULL, NULL, false, "share of the steps, at the end, in which wsd falls"},
+    {"train.lr.scale", KEY_WORD, AT(train.lr.scale), "none", 0, 0, "none linear sqrt", NULL, false, "learning rate grows with train.batch / reference_batch"},
+    {"train.lr.reference_batch", KEY_U32, AT(train.lr.reference_batch), "0", 0, 16777216, NULL, NULL, false, "the batch that peak and min were chosen for; with scale"},
 
     {"data.kind", KEY_WORD, AT(data.kind), "text", 0, 0, "text", "shards megatron", false, "text"},
     {"data.files", KEY_STRINGS, AT(data.files), "!", 0, 0, NULL, NULL, false, "globs, on the hosts"},
@@ -90,7 +93,13 @@ static const struct {
 } presets[] = {
     {"gpt2-tiny", {"arch=gpt2", "layers=2", "hidden=64", "heads=4"}},
     {"gpt2-124m", {"arch=gpt2", "layers=12", "hidden=768", "heads=12", "vocab=50257", "max_positions=1024"}},
+    {"gpt2-355m", {"arch=gpt2", "layers=24", "hidden=1024", "heads=16", "vocab=50257", "max_positions=1024"}},
+    {"gpt2-774m", {"arch=gpt2", "layers=36", "hidden=1280", "heads=20", "vocab=50257", "max_positions=1024"}},
+    {"gpt2-1558m", {"arch=gpt2", "layers=48", "hidden=1600", "heads=25", "vocab=50257", "max_positions=1024"}},
     {"llama-tiny", {"arch=llama", "layers=2", "hidden=64", "heads=4", "kv_heads=2", "ffn=192"}},
+    {"llama-1.2b", {"arch=llama", "layers=16", "hidden=2048", "heads=32", "kv_heads=8", "ffn=8192", "vocab=128256", "tied=true", "rope_theta=500000"}},
+    {"llama-3.2b", {"arch=llama", "layers=28", "hidden=3072", "heads=24", "kv_heads=8", "ffn=8192", "vocab=128256", "tied=true", "rope_theta=500000"}},
+    {"llama-8b", {"arch=llama", "layers=32", "hidden=4096", "heads=32", "kv_heads=8", "ffn=14336", "vocab=128256", "rope_theta=500000"}},
 };
 /* clang-format on */
 
@@ -110,5 +119,6 @@ const char *const *spec_preset(const char *name)
 
 const char *spec_preset_names(void)
 {
-    return "gpt2-tiny gpt2-124m llama-tiny";
+    return "gpt2-tiny gpt2-124m gpt2-355m gpt2-774m gpt2-1558m "
+           "llama-tiny llama-1.2b llama-3.2b llama-8b";
 }

@@ -56,6 +56,81 @@ static void one_step_after_warmup(void **state)
     assert_float_equal(optim_lr(&s, 0), 1e-3, 0);
 }
 
+/* cmocka compares as float. */
+#define near(a, b) assert_true(fabs((a) - (b)) <= 1e-18)
+
+static void linear(void **state)
+{
+    (void)state;
+    struct spec s = spec_of(101, 10);
+    s.train.lr.schedule = LR_LINEAR;
+    near(optim_lr(&s, 9), 1e-3);
+    near(optim_lr(&s, 10), 1e-3);
+    near(optim_lr(&s, 55), 5.5e-4);
+    near(optim_lr(&s, 28), 1e-3 - 9e-4 * 0.2);
+    near(optim_lr(&s, 100), 1e-4);
+    near(optim_lr(&s, 5000), 1e-4);
+    s = spec_of(11, 10);
+    s.train.lr.schedule = LR_LINEAR;
+    near(optim_lr(&s, 10), 1e-3);
+}
+
+static void wsd(void **state)
+{
+    (void)state;
+    struct spec s = spec_of(100, 10);
+    s.train.lr.schedule = LR_WSD;
+    s.train.lr.decay = 0.2;
+    for (uint64_t i = 9; i < 80; i++)
+        near(optim_lr(&s, i), 1e-3);
+    for (uint64_t i = 80; i < 100; i++) /* 20 equal steps down, the last to min */
+        near(optim_lr(&s, i), 1e-3 - 9e-4 * (double)(i - 79) / 20);
+    near(optim_lr(&s, 200), 1e-4);
+    s.train.lr.decay = 0; /* the last step alone */
+    near(optim_lr(&s, 98), 1e-3);
+    near(optim_lr(&s, 99), 1e-4);
+    s.train.lr.decay = 1; /* no more than there is behind the warm-up: linear */
+    struct spec line = s;
+    line.train.lr.schedule = LR_LINEAR;
+    for (uint64_t i = 0; i < 120; i++)
+        near(optim_lr(&s, i), optim_lr(&line, i));
+    s.train.lr.warmup = 100;
+    near(optim_lr(&s, 99), 1e-3);
+}
+
+static void inverse_sqrt(void **state)
+{
+    (void)state;
+    struct spec s = spec_of(100000, 16);
+    s.train.lr.schedule = LR_INVERSE_SQRT;
+    near(optim_lr(&s, 7), 5e-4);
+    near(optim_lr(&s, 15), 1e-3);
+    near(optim_lr(&s, 63), 5e-4);
+    near(optim_lr(&s, 255), 2.5e-4);
+    near(optim_lr(&s, 99999), 1e-4); /* min */
+    s.train.lr.warmup = 0;
+    near(optim_lr(&s, 0), 1e-3);
+    near(optim_lr(&s, 3), 5e-4);
+}
+
+static void scaled(void **state)
+{
+    (void)state;
+    for (int kind = LR_COSINE; kind <= LR_INVERSE_SQRT; kind++)
+        for (uint64_t i = 0; i < 110; i += 3) {
+            struct spec s = spec_of(101, 10), t;
+            s.train.lr.schedule = (enum spec_lr)kind;
+            s.train.batch = 64;
+            t = s;
+            t.train.lr.reference_batch = 16;
+            near(optim_lr(&t, i), optim_lr(&s, i));
+            t.train.lr.scale = LR_SCALE_LINEAR;
+            near(optim_lr(&t, i), 4 * optim_lr(&s, i));
+            t.train.lr.scale = LR_SCALE_SQRT;
+            near(optim_lr(&t, i), 2 * optim_lr(&s, i));
+        }
+}
+
 static void clip(void **state)
 {
     (void)state;
@@ -129,8 +204,10 @@ static void adamw(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cosine), cmocka_unit_test(one_step_after_warmup),
-        cmocka_unit_test(clip),   cmocka_unit_test(norm_counts_replicas_once),
+        cmocka_unit_test(cosine),       cmocka_unit_test(one_step_after_warmup),
+        cmocka_unit_test(linear),       cmocka_unit_test(wsd),
+        cmocka_unit_test(inverse_sqrt), cmocka_unit_test(scaled),
+        cmocka_unit_test(clip),         cmocka_unit_test(norm_counts_replicas_once),
         cmocka_unit_test(adamw),
     };
     return cmocka_run_group_tests_name("optim", tests, NULL, NULL);

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/buf.h"
+#include "common/base/err.h"
 #include "common/shape/params.h"
 #include "common/shape/topo.h"
 #include "common/spec/spec.h"
@@ -272,6 +274,31 @@ static void test_counts(void **state)
     assert_int_equal(params_count(&s), 8030261248 - 128256LL * 4096);
 }
 
+/* What the models that presets are named after have. */
+static void test_presets(void **state)
+{
+    static const struct {
+        const char *name;
+        int64_t n;
+    } want[] = {
+        {"gpt2-124m", 124439808},   {"gpt2-355m", 354823168},   {"gpt2-774m", 774030080},
+        {"gpt2-1558m", 1557611200}, {"llama-1.2b", 1235814400}, {"llama-3.2b", 3212749824},
+        {"llama-8b", 8030261248},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        struct err e;
+        AUTO_BUF struct buf report = BUF(4096);
+        AUTO_FREE char *text = xasprintf("name: a\nmodel: {preset: %s}\ndata: {files: a}\n"
+                                         "train: {steps: 1, batch: 1, seq_len: 1024}\n",
+                                         want[i].name);
+        AUTO(spec)
+        struct spec *s = spec_parse("/a", text, strlen(text), NULL, 0, &report, &e);
+        assert_string_equal(buf_str(&report), "");
+        assert_int_equal(params_count(s), want[i].n);
+    }
+}
+
 /* Names and shapes of Hugging Face's GPT2LMHeadModel and LlamaForCausalLM. */
 static void test_names(void **state)
 {
@@ -446,11 +473,11 @@ static void test_stages_least(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_owners_tile),  cmocka_unit_test(test_arenas),
-        cmocka_unit_test(test_one_order),    cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_names),        cmocka_unit_test(test_fused_boxes),
-        cmocka_unit_test(test_shared_kv),    cmocka_unit_test(test_stages),
-        cmocka_unit_test(test_stages_least),
+        cmocka_unit_test(test_owners_tile), cmocka_unit_test(test_arenas),
+        cmocka_unit_test(test_one_order),   cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_presets),     cmocka_unit_test(test_names),
+        cmocka_unit_test(test_fused_boxes), cmocka_unit_test(test_shared_kv),
+        cmocka_unit_test(test_stages),      cmocka_unit_test(test_stages_least),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,8 +17,13 @@ struct kern;
 struct params;
 struct spec;
 
-/* Of the step with this index (from 0).  Linear warm-up (step + 1) / warmup, then cosine from
- * peak to min at the last step, or constant. */
+/* Of the step with this index (from 0).  Linear warm-up (step + 1) / warmup to peak, then
+ *   constant      peak
+ *   cosine        half a cosine from peak to min, which is the last step's
+ *   linear        a line between the same two
+ *   wsd           peak, and in the last lr.decay * steps steps a line to min (Hu et al. 2024)
+ *   inverse-sqrt  peak * sqrt(warmup / (step + 1)), never below min (Vaswani et al. 2017)
+ * All of it times batch / reference_batch, or its root, if lr.scale says so. */
 double optim_lr(const struct spec *s, uint64_t step);
 
 /* Global gradient norm: each store's sum of squares in fp64 (kernels.h, KERN_SUMSQ_BLOCK),
