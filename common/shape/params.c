@@ -69,6 +69,9 @@ static const struct row llama_layer[] = {
     {STORE_Q_W, "self_attn.q_proj.weight", DIM_HEADS, DIM_HIDDEN, SPLIT_ROWS, INIT_NORMAL, 0},
     {STORE_KV_W, "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, SPLIT_ROWS, INIT_NORMAL, 0},
     {STORE_KV_W, "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, SPLIT_ROWS, INIT_NORMAL, 0},
+    {STORE_Q_B, "self_attn.q_proj.bias", DIM_HEADS, DIM_ONE, SPLIT_ROWS, INIT_ZERO, 0},
+    {STORE_KV_B, "self_attn.k_proj.bias", DIM_KV, DIM_ONE, SPLIT_ROWS, INIT_ZERO, 0},
+    {STORE_KV_B, "self_attn.v_proj.bias", DIM_KV, DIM_ONE, SPLIT_ROWS, INIT_ZERO, 0},
     {STORE_PROJ_W, "self_attn.o_proj.weight", DIM_HIDDEN, DIM_HEADS, SPLIT_COLS, INIT_NORMAL,
      1},
     {STORE_NORM2_GAIN, "post_attention_layernorm.weight", DIM_HIDDEN, DIM_ONE, SPLIT_NONE,
@@ -205,7 +208,7 @@ static void add_pieces(struct builder *b, const struct row *r, uint32_t param, i
 
     if (!b->on || b->on->store != r->store) {
         const int64_t block = PARAMS_BLOCK;
-        const int64_t round = r->store == STORE_KV_W ? 1 : block;
+        const int64_t round = r->store == STORE_KV_W || r->store == STORE_KV_B ? 1 : block;
         p->stores[p->n_stores++] = (struct store){
             .kind = r->store,
             .layer = layer,
@@ -239,10 +242,17 @@ static void add_pieces(struct builder *b, const struct row *r, uint32_t param, i
     }
 }
 
+static bool in_model(const struct spec *s, const struct row *r)
+{
+    return s->model.qkv_bias || (r->store != STORE_Q_B && r->store != STORE_KV_B);
+}
+
 static void add_rows(struct builder *b, const struct row *rows, int32_t layer, bool here)
 {
     b->on = NULL;
     for (const struct row *r = rows; r->name; r++) {
+        if (!in_model(b->s, r))
+            continue;
         uint32_t param = add_param(b, r, layer);
         if (here)
             add_pieces(b, r, param, layer);

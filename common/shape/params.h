@@ -51,6 +51,8 @@ enum store_kind {
     STORE_Q_W,    /* llama: [heads/T * head_dim, hidden] out,in */
     STORE_KV_W,   /* [2 * local kv heads * head_dim, hidden]: k rows, then v rows; begins right
                      behind Q_W's last element, so that q|k|v is one matrix */
+    STORE_Q_B,    /* llama with model.qkv_bias: [heads/T * head_dim] */
+    STORE_KV_B,   /* [2 * local kv heads * head_dim]: k, then v; right behind Q_B, as above */
     STORE_PROJ_W, /* gpt2 [hidden/T, hidden] in,out; llama [hidden, heads/T * head_dim] out,in
                    */
     STORE_PROJ_B, /* [hidden], added after the tensor reduction */
@@ -77,7 +79,7 @@ struct store {
     int64_t rows, cols; /* local */
     int64_t n;          /* rows * cols */
     int64_t offset;     /* elements from the start of the rank's arena; a multiple of
-                           PARAMS_BLOCK, but for KV_W (see there) */
+                           PARAMS_BLOCK, but for KV_W and KV_B (see there) */
     enum store_share share;
     bool decay;
 };

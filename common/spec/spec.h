@@ -72,6 +72,7 @@ struct spec {
         uint32_t layers, hidden, heads, kv_heads, ffn, vocab;
         uint32_t max_positions; /* gpt2's learned positions; >= train.seq_len */
         bool tied;              /* embedding and head share one table */
+        bool qkv_bias;          /* q, k and v have biases: gpt2 always, llama as in qwen2 */
         double rope_theta, norm_eps;
     } model;
 

@@ -38,6 +38,8 @@ static void derive(struct spec_read *r)
         s->model.max_positions = s->train.seq_len;
     if (!spec_given(r, "model.tied"))
         s->model.tied = s->model.arch == ARCH_GPT2;
+    if (!spec_given(r, "model.qkv_bias"))
+        s->model.qkv_bias = s->model.arch == ARCH_GPT2;
     if (!s->cluster.workdir || !*s->cluster.workdir) {
         const char *slash = strrchr(s->path, '/');
         free(s->cluster.workdir);
@@ -149,6 +151,7 @@ static void check_model(struct spec_read *r)
          heads);
     RULE("model.kv_heads model.heads model.arch", !gpt2 || kv == heads || heads % kv,
          "gpt2 has as many as model.heads %u", heads);
+    RULE("model.qkv_bias model.arch", !gpt2 || s->model.qkv_bias, "gpt2 has them always");
     RULE("model.vocab data.tokenizer",
          s->data.tokenizer != TOKENIZER_BYTES || s->model.vocab >= BYTES_VOCAB,
          "%u is too small: the byte tokenizer has %d ids", s->model.vocab, BYTES_VOCAB);

@@ -38,6 +38,7 @@ static const struct spec_key keys[] = {
     {"model.vocab", KEY_U32, AT(model.vocab), "257", 2, 16777216, NULL, NULL, true, "ids; the byte tokenizer has 257"},
     {"model.max_positions", KEY_U32, AT(model.max_positions), "0", 0, 16777216, NULL, NULL, true, "rows of gpt2's position table; default: train.seq_len"},
     {"model.tied", KEY_BOOL, AT(model.tied), NULL, 0, 0, NULL, NULL, true, "embedding and head are one table; default: gpt2 true, llama false"},
+    {"model.qkv_bias", KEY_BOOL, AT(model.qkv_bias), NULL, 0, 0, NULL, NULL, true, "query, key and value have biases, as in qwen2; default: gpt2 true, llama false"},
     {"model.rope_theta", KEY_REAL, AT(model.rope_theta), "10000", 1, 1e12, NULL, NULL, true, "base of llama's rotary angles"},
     {"model.norm_eps", KEY_REAL, AT(model.norm_eps), "1e-5", 1e-12, 1, NULL, NULL, true, "epsilon of the norms"},
 

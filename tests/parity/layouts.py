@@ -15,6 +15,7 @@ space = Space()
 TIED_LLAMA = {**LLAMA, "tied": True}
 UNTIED_GPT2 = {**GPT2, "tied": False}
 ONE_KV = {**LLAMA, "kv_heads": 1}
+QKV_BIAS = {**LLAMA, "qkv_bias": True}  # key and value heads, and so their biases, replicated at tensor = 4
 ODD_LLAMA = dict(arch="llama", layers=3, hidden=36, heads=6, kv_heads=3, ffn=51, vocab=263)
 ODD_GPT2 = dict(arch="gpt2", layers=3, hidden=33, heads=3, ffn=45, vocab=261)
 PLANT = os.environ.get("DSLAUNCH_PLANT_BUILD", os.path.join(os.path.dirname(__file__), "../../build/plant"))
@@ -114,7 +115,8 @@ def plants(model, name, control, one_control, pair):
 
 
 def other_shapes():
-    for model, name in ((TIED_LLAMA, "tied llama"), (UNTIED_GPT2, "untied gpt2"), (ODD_LLAMA, "odd llama")):
+    for model, name in ((TIED_LLAMA, "tied llama"), (UNTIED_GPT2, "untied gpt2"), (ODD_LLAMA, "odd llama"),
+                        (QKV_BIAS, "llama with biases")):
         bitwise(f"{name}: three stages = one, micro-batches of 2",
                 space.train(dict(pipeline=3), model=model, steps=5, micro=2),
                 space.train(model=model, steps=5, micro=2))
@@ -122,6 +124,8 @@ def other_shapes():
             (TIED_LLAMA, "tied llama", dict(pipeline=2, tensor=2)),
             (UNTIED_GPT2, "untied gpt2", dict(pipeline=2, tensor=2)),
             (ONE_KV, "llama with one key head", dict(tensor=4)),
+            (QKV_BIAS, "llama with biases", dict(tensor=4)),
+            (QKV_BIAS, "llama with biases", dict(tensor=2, sequence=False)),
             (ODD_LLAMA, "odd llama", dict(pipeline=3, tensor=3, sequence=False)),
             (ODD_GPT2, "odd gpt2", dict(pipeline=3, tensor=3, sequence=False))):
         tolerances(model, name, [layout], steps=8, micro=2)

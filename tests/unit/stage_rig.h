@@ -55,6 +55,15 @@ static inline struct spec tiny_spec(enum spec_arch arch)
     return s;
 }
 
+/* What layouts are tried with: gpt2, llama, and llama with qwen2's biases. */
+enum { TINY_MODELS = 3 };
+static inline struct spec tiny_model(int i)
+{
+    struct spec s = tiny_spec(i == 0 ? ARCH_GPT2 : ARCH_LLAMA);
+    s.model.qkv_bias = i != 1;
+    return s;
+}
+
 /* A tensor group in memory. */
 struct board {
     pthread_barrier_t barrier;

@@ -35,6 +35,7 @@ static void random_spec(uint64_t *rng, struct spec *s)
             kv = 1 + pick(rng, heads);
         while (heads % kv || (kv % tensor && tensor % kv));
         s->model.kv_heads = kv;
+        s->model.qkv_bias = pick(rng, 2);
     }
     s->model.hidden = heads * 2 * (1 + pick(rng, 4));
     s->model.ffn = tensor * (1 + pick(rng, 20));
@@ -138,7 +139,7 @@ static void check_arena(void *ctx, const struct spec *s, const struct params *p,
         const struct store *st = &p->stores[i];
         assert_int_equal(st->n, st->rows * st->cols);
         assert_true(st->offset >= 0 && st->offset + st->n <= p->n_elements);
-        if (st->kind == STORE_KV_W)
+        if (st->kind == STORE_KV_W || st->kind == STORE_KV_B)
             assert_int_equal(st->offset, st[-1].offset + st[-1].n);
         else
             assert_int_equal(st->offset % PARAMS_BLOCK, 0);
@@ -257,6 +258,18 @@ static void llama3_8b(struct spec *s)
     s->train.seq_len = 8192;
 }
 
+static void qwen2_05b(struct spec *s)
+{
+    llama3_8b(s);
+    s->model.layers = 24;
+    s->model.hidden = 896;
+    s->model.heads = 14;
+    s->model.kv_heads = 2;
+    s->model.ffn = 4864;
+    s->model.vocab = 151936;
+    s->model.tied = s->model.qkv_bias = true;
+}
+
 static void test_counts(void **state)
 {
     (void)state;
@@ -272,6 +285,8 @@ static void test_counts(void **state)
     s.parallel.tensor = 16;
     s.parallel.pipeline = 5;
     assert_int_equal(params_count(&s), 8030261248 - 128256LL * 4096);
+    qwen2_05b(&s);
+    assert_int_equal(params_count(&s), 494032768);
 }
 
 /* What the models that presets are named after have. */
@@ -355,6 +370,16 @@ static void test_names(void **state)
     assert_string_equal(l->params[l->n_params - 2].name, "model.norm.weight");
     assert_string_equal(l->params[l->n_params - 1].name, "lm_head.weight");
     assert_false(l->params[0].tied);
+    s.model.qkv_bias = true; /* Qwen2ForCausalLM */
+    AUTO(params) struct params *q = params_new(&s, (struct coord){0});
+    assert_int_equal(q->n_params, l->n_params + 3 * 32);
+    for (size_t i = 0; i < 3; i++) {
+        const struct param *b = &q->params[5 + i];
+        AUTO_FREE char *name = xasprintf("model.layers.0.self_attn.%c_proj.bias", "qkv"[i]);
+        assert_string_equal(b->name, name);
+        assert_true(b->ndim == 1 && b->shape[0] == (i ? 1024 : 4096) && !b->decay);
+        assert_int_equal(b->init, INIT_ZERO);
+    }
 }
 
 /* gpt2's fused q|k|v on tensor rank 1 of 2: the right columns of each third. */
@@ -387,17 +412,18 @@ static void test_shared_kv(void **state)
     struct spec s;
     llama3_8b(&s);
     s.model.kv_heads = 2;
+    s.model.qkv_bias = true;
     s.parallel.tensor = 8;
-    for (uint32_t tp = 0; tp < 8; tp++) {
-        AUTO(params) struct params *p = params_new(&s, (struct coord){.tp = tp});
-        const struct store *kv = params_store(p, STORE_KV_W, 0);
+    for (uint32_t tp = 0; tp < 16; tp++) {
+        AUTO(params) struct params *p = params_new(&s, (struct coord){.tp = tp % 8});
+        const struct store *kv = params_store(p, tp / 8 ? STORE_KV_B : STORE_KV_W, 0);
         assert_true(kv->share == SHARE_KV && kv->rows == 2 * 128);
         assert_int_equal(params_store(p, STORE_NORM1_GAIN, 0)->share, SHARE_TENSOR);
         for (size_t i = 0; i < p->n_pieces; i++) {
             const struct piece *q = &p->pieces[i];
             if (&p->stores[q->store] != kv)
                 continue;
-            assert_int_equal(q->start[0], tp / 4 * 128);
+            assert_int_equal(q->start[0], tp % 8 / 4 * 128);
             assert_int_equal(q->owner, tp % 4 == 0);
         }
     }

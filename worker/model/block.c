@@ -89,10 +89,15 @@ int norm_reduce(struct stage *st, float *grads, struct err *e)
                       : 0;
 }
 
-/* llama's q|k|v is one matrix that begins at Q_W. */
+/* llama's q|k|v is one matrix that begins at Q_W, and its biases one vector from Q_B. */
 static enum store_kind qkv_store(const struct layer_at *at)
 {
     return at->at[STORE_QKV_W] < 0 ? STORE_Q_W : STORE_QKV_W;
+}
+
+static enum store_kind qkv_bias(const struct layer_at *at)
+{
+    return at->at[STORE_QKV_B] < 0 ? STORE_Q_B : STORE_QKV_B;
 }
 
 static void rope(struct stage *st, float *qkv, bool inverse)
@@ -119,7 +124,7 @@ static int attention_fwd(struct stage *st, const struct layer_at *at, struct slo
 {
     float *w = st->weights;
     if (tensor_col_fwd(st, &st->qkv, s->n1, store_at(w, at, qkv_store(at)),
-                       store_at(w, at, STORE_QKV_B), s->qkv, e))
+                       store_at(w, at, qkv_bias(at)), s->qkv, e))
         return -1;
     rope(st, s->qkv, false);
 
@@ -161,6 +166,21 @@ int block_fwd(struct stage *st, uint32_t layer, struct slot *slot, float *out, s
                           store_at(w, at, STORE_DOWN_B), out, e);
 }
 
+/* Each rank has seen its own query heads only: a shared K/V head has a summand on each. */
+static int kv_reduce(struct stage *st, const struct layer_at *at, float *grads, struct err *e)
+{
+    struct comm *c = st->p.kv;
+    size_t cols = (size_t)(2 * st->d.kv_heads * st->d.head_dim);
+    float *bias = store_at(grads, at, STORE_KV_B);
+
+    if (!c || c->size == 1)
+        return 0;
+    if (c->ops->all_reduce(c, store_at(grads, at, STORE_KV_W), cols * (size_t)st->d.hidden,
+                           DT_F32, COMM_SUM, st->p.stream, e))
+        return -1;
+    return bias ? c->ops->all_reduce(c, bias, cols, DT_F32, COMM_SUM, st->p.stream, e) : 0;
+}
+
 /* grad_in: gradient of s2 in, of s1 by way of attention added by norm_bwd. */
 static int attention_bwd(struct stage *st, const struct layer_at *at, struct slot_layer *s,
                          float *grads, struct err *e)
@@ -184,15 +204,9 @@ static int attention_bwd(struct stage *st, const struct layer_at *at, struct slo
 
     if (tensor_col_bwd(st, &st->qkv, s->n1, store_at(w, at, qkv_store(at)), st->d_qkv,
                        st->d_norm, store_at(grads, at, qkv_store(at)),
-                       store_at(grads, at, STORE_QKV_B), e))
+                       store_at(grads, at, qkv_bias(at)), e))
         return -1;
-    /* Each rank has seen its own query heads only: a shared K/V head has a summand on each. */
-    if (st->p.kv && st->p.kv->size > 1) {
-        size_t n = (size_t)(2 * st->d.kv_heads * st->d.head_dim * st->d.hidden);
-        return st->p.kv->ops->all_reduce(st->p.kv, store_at(grads, at, STORE_KV_W), n, DT_F32,
-                                         COMM_SUM, st->p.stream, e);
-    }
-    return 0;
+    return kv_reduce(st, at, grads, e);
 }
 
 int block_bwd(struct stage *st, uint32_t layer, struct slot *slot, const float *dout,
