@@ -52,8 +52,8 @@ static void head(json_t *o, struct buf *out)
     if (strcmp(text_of(o, "state"), "lost") == 0)
         (void)buf_printf(
             out,
-            "  its controller died; the workers go on without it for "
-            "cluster.timeouts.orphan\n"
+            "  its controller died; its workers go on for "
+            "cluster.timeouts.orphan, then save and stop\n"
             "  `dslaunch up` the same spec to go on with them, or `dslaunch down %s`\n",
             text_of(o, "job"));
 }

@@ -63,8 +63,8 @@ static void lost(void **state)
     assert_int_equal(status_text(json, &out, &e), 0);
     assert_string_equal(buf_str(&out),
                         "demo: lost, generation 3, step 5/9\n"
-                        "  its controller died; the workers go on without it for "
-                        "cluster.timeouts.orphan\n"
+                        "  its controller died; its workers go on for "
+                        "cluster.timeouts.orphan, then save and stop\n"
                         "  `dslaunch up` the same spec to go on with them, or `dslaunch down "
                         "demo`\n"
                         "  restarts 0\n"
