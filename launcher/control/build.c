@@ -195,8 +195,10 @@ int control_build(struct control *c, struct err *e)
     if (rc == 0)
         rc = find_secret(c, e);
     make_deciders(c, &was);
-    c->checkpoint_step = was.checkpoint_step;
-    c->checkpoint_path = was.checkpoint_path ? xstrdup(was.checkpoint_path) : NULL;
+    if (was.checkpoint_path && strcmp(was.checkpoint_dir, c->checkpoint_dir) == 0) {
+        c->checkpoint_step = was.checkpoint_step;
+        c->checkpoint_path = xstrdup(was.checkpoint_path);
+    }
     c->started_ms = clock_wall_ms();
     if (rc == 0 && c->params->take_over)
         rc = adopt_prepare(c, &was, e);
