@@ -23,8 +23,8 @@ void job_forget(struct job *j)
 }
 
 /* Whom to name.  Where only victims are left the true one died so close to our KILL that its
- * SIGKILL passes for ours: the victims' blame leads to it.  A rank that blamed another is a victim
- * itself, even if our KILL ended it before it could exit. */
+ * SIGKILL passes for ours: the victims' blame leads to it.  A rank that blamed another is a
+ * victim itself, even if our KILL ended it before it could exit. */
 struct fault job_culprit(const struct job *j)
 {
     if (j->fault.set || !j->victim.set)
