@@ -27,7 +27,7 @@ enum spec_schedule { SCHEDULE_GPIPE, SCHEDULE_1F1B };
 enum spec_lr { LR_COSINE, LR_CONSTANT, LR_LINEAR, LR_WSD, LR_INVERSE_SQRT };
 enum spec_lr_scale { LR_SCALE_NONE, LR_SCALE_LINEAR, LR_SCALE_SQRT };
 enum spec_optimizer { OPT_ADAMW };
-enum spec_data { DATA_TEXT };
+enum spec_data { DATA_TEXT, DATA_SHARDS };
 enum spec_tokenizer {
     TOKENIZER_BYTES
 }; /* ids 0..255 are bytes; 256 is padding and document end */

@@ -152,8 +152,9 @@ static void check_model(struct spec_read *r)
     RULE("model.kv_heads model.heads model.arch", !gpt2 || kv == heads || heads % kv,
          "gpt2 has as many as model.heads %u", heads);
     RULE("model.qkv_bias model.arch", !gpt2 || s->model.qkv_bias, "gpt2 has them always");
-    RULE("model.vocab data.tokenizer",
-         s->data.tokenizer != TOKENIZER_BYTES || s->model.vocab >= BYTES_VOCAB,
+    RULE("model.vocab data.tokenizer data.kind",
+         s->data.kind != DATA_TEXT || s->data.tokenizer != TOKENIZER_BYTES ||
+             s->model.vocab >= BYTES_VOCAB,
          "%u is too small: the byte tokenizer has %d ids", s->model.vocab, BYTES_VOCAB);
     RULE("train.seq_len model.max_positions model.arch",
          !gpt2 || s->train.seq_len <= s->model.max_positions,

@@ -69,9 +69,9 @@ static const struct spec_key keys[] = {
     {"train.lr.scale", KEY_WORD, AT(train.lr.scale), "none", 0, 0, "none linear sqrt", NULL, false, "learning rate grows with train.batch / reference_batch"},
     {"train.lr.reference_batch", KEY_U32, AT(train.lr.reference_batch), "0", 0, 16777216, NULL, NULL, false, "the batch that peak and min were chosen for; with scale"},
 
-    {"data.kind", KEY_WORD, AT(data.kind), "text", 0, 0, "text", "shards megatron", false, "text"},
+    {"data.kind", KEY_WORD, AT(data.kind), "text", 0, 0, "text shards", "megatron", true, "text, or shards: token files as llm.c writes them, of uint16 or uint32"},
     {"data.files", KEY_STRINGS, AT(data.files), "!", 0, 0, NULL, NULL, false, "globs, on the hosts"},
-    {"data.tokenizer", KEY_WORD, AT(data.tokenizer), "bytes", 0, 0, "bytes", "bpe", true, "bytes"},
+    {"data.tokenizer", KEY_WORD, AT(data.tokenizer), "bytes", 0, 0, "bytes", "bpe", true, "of text"},
     {"data.validation.files", KEY_STRINGS, AT(data.validation.files), "[]", 0, 0, NULL, NULL, false, "globs; taken out of training"},
     {"data.validation.every", KEY_U32, AT(data.validation.every), "100", 0, BIG, NULL, NULL, false, "steps between validations; 0: at the end only"},
 

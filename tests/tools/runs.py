@@ -40,7 +40,7 @@ class Space:
         self.n = 0
 
     def spec(self, name, model=LLAMA, steps=20, batch=8, micro=1, data=1, tensor=1, pipeline=1,
-             sequence=None, schedule="1f1b", stages=None, every=0, ckpt=None, lr=3e-3, **extra):
+             sequence=None, schedule="1f1b", stages=None, every=0, ckpt=None, lr=3e-3, source=None, **extra):
         """Writes a spec; returns its path."""
         doc = {
             "name": name,
@@ -52,7 +52,7 @@ class Space:
                       "clip": extra.pop("clip", 1.0),
                       "lr": {"peak": lr, "min": lr / 10, "warmup": min(5, steps),
                              "schedule": extra.pop("lr_schedule", "cosine")}},
-            "data": {"files": [os.path.join(self.dir, "texts", "*.txt")]},
+            "data": source or {"files": [os.path.join(self.dir, "texts", "*.txt")]},
             "checkpoint": {"dir": ckpt or os.path.join(self.dir, "ckpt", name), "every": every,
                            "keep": extra.pop("keep", 3)},
             "restart": {"max": 5, "backoff": "1s", "hang_timeout": "20s",

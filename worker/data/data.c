@@ -1,4 +1,4 @@
-/* Text files in windows.  Files are opened when read and only the last one is kept open, so
+/* Files in windows.  Files are opened when read and only the last one is kept open, so
  * neither the number of files nor a file that shrinks under us can end the process. */
 #include "worker/data/data.h"
 
@@ -13,15 +13,18 @@
 #include "common/base/err.h"
 #include "common/base/io.h"
 #include "common/spec/spec.h"
+#include "worker/data/shard.h"
 
-enum { PAD_ID = 256, DIGEST_EDGE = 64 << 10 };
+enum { TEXT_PAD_ID = 256, SHARD_PAD_ID = 0, DIGEST_EDGE = 64 << 10 };
 
 struct file {
     char *path;
     dev_t dev;
     ino_t ino;
     uint64_t bytes;
-    uint64_t window0; /* windows of the files before it */
+    uint64_t start, tokens; /* bytes before the first token */
+    uint32_t width;         /* bytes of a token */
+    uint64_t window0;       /* windows of the files before it */
 };
 
 struct fileset {
@@ -31,13 +34,14 @@ struct fileset {
 };
 
 struct data {
-    uint32_t seq_len;
+    uint32_t seq_len, vocab;
+    int32_t pad;
     uint64_t seed;
     struct fileset train, validation;
     uint64_t digest;
     const struct file *open_file;
     int fd;
-    uint8_t *window; /* [seq_len + 1] */
+    uint8_t *window; /* [seq_len + 1] tokens of any width */
     char *text;
 };
 
@@ -69,8 +73,32 @@ static bool has_file(const struct fileset *s, const struct stat *st)
     return false;
 }
 
-static int add_file(struct fileset *s, const struct fileset *except, const char *path,
-                    struct err *e)
+/* Where a file's tokens lie, and how many there are. */
+static int measure(struct file *f, enum spec_data kind, struct err *e)
+{
+    uint8_t head[SHARD_HEADER_BYTES];
+    struct shard shard;
+    f->tokens = f->bytes;
+    f->width = 1;
+    if (kind == DATA_TEXT)
+        return 0;
+    if (f->bytes < sizeof head)
+        return err_set(e, ERR_STORAGE, "data.files: %s: not a token shard: %llu bytes", f->path,
+                       (unsigned long long)f->bytes);
+    AUTO_CLOSE int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys_kind(e, ERR_STORAGE, "data.files: %s", f->path);
+    if (io_pread_full(fd, head, sizeof head, 0, e) < 0 ||
+        shard_parse(head, f->bytes, &shard, e) < 0)
+        return err_wrap(e, "data.files: %s", f->path);
+    f->start = sizeof head;
+    f->tokens = shard.tokens;
+    f->width = shard.width;
+    return 0;
+}
+
+static int add_file(struct fileset *s, const struct fileset *except, enum spec_data kind,
+                    const char *path, struct err *e)
 {
     struct stat st;
     if (stat(path, &st) < 0)
@@ -86,7 +114,7 @@ static int add_file(struct fileset *s, const struct fileset *except, const char 
                                      .dev = st.st_dev,
                                      .ino = st.st_ino,
                                      .bytes = (uint64_t)st.st_size};
-    return 0;
+    return measure(&s->files[s->n - 1], kind, e);
 }
 
 static int by_path(const void *a, const void *b)
@@ -107,7 +135,7 @@ static int collect(const struct spec *s, char *const *globs, const char *key,
         if (r)
             return err_set(e, ERR_STORAGE, "%s: %s cannot be read", key, pattern);
         for (size_t i = 0; i < g.gl_pathc && r == 0; i++)
-            r = add_file(ret, except, g.gl_pathv[i], e);
+            r = add_file(ret, except, s->data.kind, g.gl_pathv[i], e);
         globfree(&g);
         if (r < 0)
             return -1;
@@ -118,8 +146,8 @@ static int collect(const struct spec *s, char *const *globs, const char *key,
         struct file *f = &ret->files[i];
         f->window0 = ret->windows;
         ret->bytes += f->bytes;
-        if (f->bytes > 1)
-            ret->windows += (f->bytes - 1 + s->train.seq_len - 1) / s->train.seq_len;
+        if (f->tokens > 1)
+            ret->windows += (f->tokens - 1 + s->train.seq_len - 1) / s->train.seq_len;
     }
     return 0;
 }
@@ -164,8 +192,10 @@ struct data *data_open(const struct spec *s, struct err *e)
     AUTO(data) struct data *d = xcalloc(1, sizeof *d);
     d->fd = -1;
     d->seq_len = s->train.seq_len;
+    d->vocab = s->model.vocab;
+    d->pad = s->data.kind == DATA_TEXT ? TEXT_PAD_ID : SHARD_PAD_ID;
     d->seed = s->train.seed;
-    d->window = xmalloc(d->seq_len + 1);
+    d->window = xmalloc((d->seq_len + (size_t)1) * sizeof(uint32_t));
     if (s->data.validation.files &&
         collect(s, s->data.validation.files, "data.validation.files", NULL, &d->validation, e) <
             0)
@@ -206,22 +236,39 @@ static uint32_t count_in(const struct data *d, const struct fileset *s, uint64_t
     if (window >= s->windows)
         return 0;
     const struct file *f = find(s, window);
-    uint64_t left = f->bytes - 1 - (window - f->window0) * d->seq_len;
+    uint64_t left = f->tokens - 1 - (window - f->window0) * d->seq_len;
     return left < d->seq_len ? (uint32_t)left : d->seq_len;
+}
+
+/* Every id has a row in the model's tables: bytes by spec_check, those of a shard not before
+ * they are read. */
+static int check_ids(const struct data *d, const struct file *f, uint64_t first, size_t n,
+                     struct err *e)
+{
+    for (size_t i = 0; f->width > 1 && i < n; i++) {
+        uint32_t id = shard_token(d->window, f->width, i);
+        if (id >= d->vocab)
+            return err_set(e, ERR_STORAGE, "%s: token %llu is %u, model.vocab is %u", f->path,
+                           (unsigned long long)(first + i), id, d->vocab);
+    }
+    return 0;
 }
 
 static int read_window(struct data *d, const struct fileset *s, uint64_t window, int32_t *ids,
                        int32_t *targets, struct err *e)
 {
-    uint32_t n = count_in(d, s, window);
-    if (n) {
-        const struct file *f = find(s, window);
-        if (read_at(d, f, (window - f->window0) * d->seq_len, d->window, n + 1u, e) < 0)
+    const uint32_t n = count_in(d, s, window);
+    const struct file *f = n ? find(s, window) : NULL;
+    if (f) {
+        const uint64_t first = (window - f->window0) * d->seq_len;
+        const size_t count = (size_t)n + 1;
+        if (read_at(d, f, f->start + first * f->width, d->window, count * f->width, e) < 0 ||
+            check_ids(d, f, first, count, e) < 0)
             return -1;
     }
     for (uint32_t i = 0; i < d->seq_len; i++) {
-        ids[i] = i < n || (n && i == n) ? d->window[i] : PAD_ID;
-        targets[i] = i < n ? d->window[i + 1] : -1;
+        ids[i] = f && i <= n ? (int32_t)shard_token(d->window, f->width, i) : d->pad;
+        targets[i] = i < n ? (int32_t)shard_token(d->window, f->width, i + 1) : -1;
     }
     return 0;
 }
