@@ -19,6 +19,7 @@
 #include "worker/loop/agree.h"
 #include "worker/loop/groups.h"
 #include "worker/loop/pipeline.h"
+#include "worker/loop/sample.h"
 #include "worker/model/stage.h"
 #include "worker/optim/optim.h"
 
@@ -396,6 +397,12 @@ static int validate(struct rank *r, struct err *e)
     return 0;
 }
 
+static int sample(struct rank *r, struct err *e)
+{
+    struct pipeline p = pipeline_of(r);
+    return sample_run(r->s, r->params, r->groups, &p, e);
+}
+
 static int snapshot(struct rank *r, struct err *e)
 {
     link_phase(r->link, PHASE_CHECKPOINT);
@@ -427,6 +434,8 @@ static int steps(struct rank *r, struct err *e)
             (last || due(r->state.step, s->data.validation.every)) && validate(r, e) < 0)
             return -1;
     }
+    if (r->state.step >= s->train.steps && s->train.sample.tokens && sample(r, e) < 0)
+        return -1;
     link_phase(r->link, PHASE_CHECKPOINT);
     if (ckpt_flush(r->ckpt, clock_now_ns() + FLUSH_NS, e) < 0)
         return -1;

@@ -102,6 +102,11 @@ struct spec {
             enum spec_lr_scale scale;
             uint32_t reference_batch; /* 0: none; scale needs one */
         } lr;
+        struct {
+            uint32_t tokens; /* 0: none */
+            char *prompt;    /* see prompt.h */
+            double temperature;
+        } sample;
     } train;
 
     struct {

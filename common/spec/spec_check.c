@@ -8,9 +8,10 @@
 #include "common/base/own.h"
 #include "common/base/units.h"
 #include "common/spec/hosts.h"
+#include "common/spec/prompt.h"
 #include "common/spec/spec_read.h"
 
-enum { BYTES_VOCAB = 257, LLAMA_FFN_STEP = 64, WORLD_MAX = 65536 };
+enum { BYTES_VOCAB = 257, PROMPT_MAX = 256, LLAMA_FFN_STEP = 64, WORLD_MAX = 65536 };
 /* Micro-batches of a replica in one step: GPipe keeps all of them alive, and a schedule is a
  * table of what each stage does with each. */
 enum { GPIPE_MAX = 1024, SCHEDULE_MAX = 1 << 22 };
@@ -200,6 +201,23 @@ static void check_parallel(struct spec_read *r)
          WORLD_MAX);
 }
 
+static void check_sample(struct spec_read *r)
+{
+    struct spec *s = r->s;
+    AUTO_FREE int32_t *ids = NULL;
+    size_t n = 0;
+    if (!spec_good(r, "train.sample.prompt data.kind model.vocab"))
+        return;
+    bool are_ids = prompt_ids(s, &ids, &n) == 0;
+    RULE("train.sample.prompt data.kind", are_ids,
+         "with data.kind shards it is ids below model.vocab %u, separated by blanks",
+         s->model.vocab);
+    RULE("train.sample.prompt", strlen(s->train.sample.prompt) <= PROMPT_MAX,
+         "is longer than %d bytes", PROMPT_MAX);
+    RULE("train.sample.tokens train.sample.prompt", !s->train.sample.tokens || !are_ids || n,
+         "needs a train.sample.prompt to go on from");
+}
+
 static void check_train(struct spec_read *r)
 {
     struct spec *s = r->s;
@@ -224,6 +242,7 @@ static void check_train(struct spec_read *r)
     RULE("train.lr.scale train.lr.reference_batch",
          s->train.lr.scale == LR_SCALE_NONE || s->train.lr.reference_batch,
          "needs train.lr.reference_batch");
+    check_sample(r);
     RULE("data.files", s->data.files[0], "no file");
     RULE("checkpoint.dir", *s->checkpoint.dir, "is empty");
     RULE("checkpoint.shared cluster.nodes", s->checkpoint.shared || s->cluster.n_nodes == 1,

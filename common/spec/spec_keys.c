@@ -68,6 +68,9 @@ static const struct spec_key keys[] = {
     {"train.lr.decay", KEY_REAL, AT(train.lr.decay), "0.2", 0, 1, NULL, NULL, false, "share of the steps, at the end, in which wsd falls"},
     {"train.lr.scale", KEY_WORD, AT(train.lr.scale), "none", 0, 0, "none linear sqrt", NULL, false, "learning rate grows with train.batch / reference_batch"},
     {"train.lr.reference_batch", KEY_U32, AT(train.lr.reference_batch), "0", 0, 16777216, NULL, NULL, false, "the batch that peak and min were chosen for; with scale"},
+    {"train.sample.tokens", KEY_U32, AT(train.sample.tokens), "0", 0, 400, NULL, NULL, false, "tokens that the trained model says at the end"},
+    {"train.sample.prompt", KEY_STRING, AT(train.sample.prompt), "\"\"", 0, 0, NULL, NULL, false, "what it goes on from: text; with shards, ids and blanks"},
+    {"train.sample.temperature", KEY_REAL, AT(train.sample.temperature), "0", 0, 100, NULL, NULL, false, "of the draw, which train.seed fixes; 0: the likeliest token"},
 
     {"data.kind", KEY_WORD, AT(data.kind), "text", 0, 0, "text shards", "megatron", true, "text, or shards: token files as llm.c writes them, of uint16 or uint32"},
     {"data.files", KEY_STRINGS, AT(data.files), "!", 0, 0, NULL, NULL, false, "globs, on the hosts"},

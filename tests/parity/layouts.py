@@ -2,6 +2,7 @@
 """Every layout trains the same model: bit for bit where docs/design.md says so ("Identities"), within its
 tolerances elsewhere, and each tolerance is shown to catch planted bugs.  Prints TAP."""
 import os
+import re
 import struct
 import sys
 
@@ -149,6 +150,30 @@ def shards():
             space.train(steps=5, micro=2))
 
 
+def samples():
+    """A model that learned one line by heart goes on with it, in every layout; a draw is the seed's."""
+    path = os.path.join(space.dir, "line.txt")
+    with open(path, "w") as f:
+        f.write("abc\\n\"def\n" * 200)
+
+    def says(layout, tokens, steps=60, **kw):
+        space.n += 1
+        sample = {"tokens": tokens, "prompt": "f\nabc", **kw}
+        out = space.run("up", space.spec(f"r{space.n}", steps=steps, micro=2, sample=sample,
+                                         source={"files": [path]}, **layout)).stdout
+        found = re.findall(r"sample: (.*)", out)
+        return found[0] if len(found) == 1 else out
+
+    # More than a window of 32, so that it slides.
+    want = '"f\\nabc" -> "' + 4 * r'\\n\"def\nabc' + '"'
+    for layout in ({}, dict(pipeline=2), dict(tensor=4), dict(data=2, pipeline=2, tensor=2)):
+        got = says(layout, 40)
+        tap.ok(got == want, f"sample of {layout}", f"{got}, not {want}")
+    drawn = [says(dict(pipeline=p), 24, steps=1, temperature=1.5) for p in (1, 2)]
+    tap.ok(drawn[0] == drawn[1] and drawn[0].startswith('"f\\nabc" -> "'),
+           "a draw is the same in two layouts of the same bits", drawn)
+
+
 if __name__ == "__main__":
     for m, n in ((LLAMA, "llama"), (GPT2, "gpt2")):
         identities(m, n)
@@ -157,4 +182,5 @@ if __name__ == "__main__":
             dict(data=2, pipeline=2, tensor=2))))
     other_shapes()
     shards()
+    samples()
     sys.exit(tap.done())

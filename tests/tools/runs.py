@@ -40,7 +40,7 @@ class Space:
         self.n = 0
 
     def spec(self, name, model=LLAMA, steps=20, batch=8, micro=1, data=1, tensor=1, pipeline=1,
-             sequence=None, schedule="1f1b", stages=None, every=0, ckpt=None, lr=3e-3, source=None, **extra):
+             sequence=None, schedule="1f1b", stages=None, every=0, ckpt=None, lr=3e-3, source=None, sample=None, **extra):
         """Writes a spec; returns its path."""
         doc = {
             "name": name,
@@ -49,7 +49,7 @@ class Space:
                          "sequence": tensor > 1 if sequence is None else sequence,
                          "schedule": schedule, **({"stages": stages} if stages else {})},
             "train": {"steps": steps, "batch": batch, "micro_batch": micro, "seq_len": 32, "seed": 7,
-                      "clip": extra.pop("clip", 1.0),
+                      "clip": extra.pop("clip", 1.0), "sample": sample or {},
                       "lr": {"peak": lr, "min": lr / 10, "warmup": min(5, steps),
                              "schedule": extra.pop("lr_schedule", "cosine")}},
             "data": source or {"files": [os.path.join(self.dir, "texts", "*.txt")]},

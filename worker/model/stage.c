@@ -377,6 +377,13 @@ static int copy_and_wait(struct stage *st, void *dst, const void *src, size_t by
     return rc;
 }
 
+int stage_logits(struct stage *st, uint32_t slot, int64_t row, float *ret, struct err *e)
+{
+    assert(slot < st->n_slots && st->d.last && row >= 0 && row < st->d.rows);
+    return copy_and_wait(st, ret, st->slots[slot].logits + row * st->d.vocab,
+                         (size_t)st->d.vocab * sizeof(*ret), e);
+}
+
 int stage_init_weights(struct stage *st, struct err *e)
 {
     const struct params *p = st->p.params;

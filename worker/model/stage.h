@@ -91,6 +91,10 @@ int stage_backward(struct stage *st, uint32_t slot, float loss_scale_per_token, 
 /* Loss sum of the slot's micro-batch after stage_forward, fp64, last stage only. */
 double stage_loss(const struct stage *st, uint32_t slot);
 
+/* Logits of one row of the slot's micro-batch after stage_forward alone, into host memory:
+ * ret[vocab_local], last stage only.  Waits. */
+int stage_logits(struct stage *st, uint32_t slot, int64_t row, float *ret, struct err *e);
+
 /* Initial weights: integers and + - * / sqrt only, keyed by (seed, logical name, element), so
  * that every layout starts from the same bits. */
 int stage_init_weights(struct stage *st, struct err *e);
