@@ -169,8 +169,9 @@ struct act_args {
  * (then all-reduce sum of both)
  *
  * grad: loss[0] = fp64 sum over rows of log(row_sum) + row_max - row_target, rows ascending;
- * dlogits (in place on logits) = (softmax - onehot) * scale.  With `loss_only` false the
- * gradient is written; true leaves logits as they are (validation). */
+ * dlogits (in place on logits) = (softmax * (1 + 2 z Z) - onehot) * scale, the gradient of
+ * loss + z Z^2 with Z = log(row_sum) + row_max (z-loss; PaLM, Chowdhery et al. 2022).  With
+ * `loss_only` false the gradient is written; true leaves logits as they are (validation). */
 struct xent_args {
     enum dtype dtype;
     int64_t rows, vocab, v0, vocab_valid;
@@ -178,6 +179,7 @@ struct xent_args {
     const int32_t *targets;                /* [rows], global ids, < 0 ignored */
     float *row_max, *row_sum, *row_target; /* [rows] */
     float scale;                           /* 1 / (unmasked tokens of the global batch) */
+    float z;                               /* weight of the z-loss, which loss leaves out */
     bool loss_only;
     double *loss; /* [1], = */
     void *scratch;

@@ -88,6 +88,7 @@ struct spec {
         uint32_t steps, batch, micro_batch, seq_len;
         enum spec_precision precision;
         double clip; /* 0: off */
+        double z_loss;
         uint64_t seed;
         bool deterministic;
         struct {

@@ -55,6 +55,7 @@ static const struct spec_key keys[] = {
     {"train.seq_len", KEY_U32, AT(train.seq_len), "!", 1, 1048576, NULL, NULL, true, "tokens per sequence"},
     {"train.precision", KEY_WORD, AT(train.precision), "fp32", 0, 0, "fp32", "bf16 fp16 fp8", false, "type of weights and activations"},
     {"train.clip", KEY_REAL, AT(train.clip), "1.0", 0, 1e9, NULL, NULL, false, "gradient norm is clipped to this; 0: off"},
+    {"train.z_loss", KEY_REAL, AT(train.z_loss), "0", 0, 1, NULL, NULL, false, "weight of log(Z)^2, which keeps logits small; not in the loss that is reported"},
     {"train.seed", KEY_U64, AT(train.seed), "1", 0, 9e15, NULL, NULL, true, "of initial weights and data order"},
     {"train.deterministic", KEY_BOOL, AT(train.deterministic), "false", 0, 0, NULL, NULL, false, "same bits in every run; always so on CPU"},
     {"train.optimizer.kind", KEY_WORD, AT(train.optimizer.kind), "adamw", 0, 0, "adamw", "muon", false, "adamw"},

@@ -72,13 +72,16 @@ static void grad_row(const struct xent_args *a, int64_t r, int64_t n)
     int64_t t = a->targets[r] - a->v0;
     if (a->targets[r] < 0)
         n = 0;
+    /* What z-loss multiplies the softmax with, less the 1 of cross-entropy. */
+    const float more =
+        2.0f * a->z * (float)(approx_log_f64(a->row_sum[r]) + (double)a->row_max[r]);
     /* (p - 1) scale from the target's own p: what is left near p = 1 keeps its digits */
     float p = 0;
     if (t >= 0 && t < n)
         p = approx_exp(x[t] - a->row_max[r]) / a->row_sum[r];
-    row_softmax(x, a->row_max[r], a->scale / a->row_sum[r], n);
+    row_softmax(x, a->row_max[r], a->scale / a->row_sum[r] * (1.0f + more), n);
     if (t >= 0 && t < n)
-        x[t] = (p - 1.0f) * a->scale;
+        x[t] = (p - 1.0f + p * more) * a->scale;
     for (int64_t i = n; i < a->vocab; i++)
         x[i] = 0;
 }

@@ -283,11 +283,13 @@ double ref_xent(const struct xent_args *a, const double *logits, double *dlogits
             max = fmax(max, x[i]);
         for (int64_t i = 0; i < a->vocab_valid; i++)
             sum += exp(x[i] - max);
+        const double lse = log(sum) + max, z = (double)a->z;
         if (t >= 0)
-            loss += log(sum) + max - x[t];
+            loss += lse - x[t] + (a->loss_only ? 0 : z * lse * lse);
         for (int64_t i = 0; dlogits && i < a->vocab; i++) {
             double p = i < a->vocab_valid ? exp(x[i] - max) / sum : 0;
-            dlogits[r * a->vocab + i] = t < 0 ? 0 : (p - (i == t)) * (double)a->scale;
+            dlogits[r * a->vocab + i] =
+                t < 0 ? 0 : (p * (1 + 2 * z * lse) - (i == t)) * (double)a->scale;
         }
     }
     return loss;

@@ -35,6 +35,7 @@ void ref_act_bwd(const struct act_args *a, const double *x, const double *dy, do
 
 /* Over the whole vocabulary: a->vocab columns of which vocab_valid count.  dlogits may be
  * NULL.  Returns the loss, not scaled. */
+/* The loss has the z-loss in it, unless loss_only. */
 double ref_xent(const struct xent_args *a, const double *logits, double *dlogits);
 
 void ref_adamw(const struct adamw_args *a, double grad_scale, bool decay, int64_t n, double *p,

@@ -133,6 +133,15 @@ def other_shapes():
         tolerances(model, name, [layout], steps=8, micro=2)
 
 
+def z_loss():
+    """It has a part in training, the same in every layout, and none in the loss of the first step."""
+    plain, _, _ = tolerances(LLAMA, "llama", [], steps=8, micro=2)
+    run, _, _ = tolerances(LLAMA, "llama with z-loss", [dict(tensor=4), dict(tensor=2, pipeline=2)], steps=8,
+                           micro=2, z_loss=0.01)
+    a, b = plain.curve("loss"), run.curve("loss")
+    tap.ok(a[0] == b[0] and all(x != y for x, y in zip(a[1:], b[1:])), "z-loss trains another model", f"{a} {b}")
+
+
 def shards():
     """The same bytes as token shards of both widths train the same model: padding's id does not show."""
     folder = os.path.join(space.dir, "shards")
@@ -181,6 +190,7 @@ if __name__ == "__main__":
             dict(tensor=2), dict(tensor=2, sequence=False), dict(tensor=4), dict(tensor=4, sequence=False),
             dict(data=2, pipeline=2, tensor=2))))
     other_shapes()
+    z_loss()
     shards()
     samples()
     sys.exit(tap.done())

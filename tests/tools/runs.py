@@ -49,7 +49,7 @@ class Space:
                          "sequence": tensor > 1 if sequence is None else sequence,
                          "schedule": schedule, **({"stages": stages} if stages else {})},
             "train": {"steps": steps, "batch": batch, "micro_batch": micro, "seq_len": 32, "seed": 7,
-                      "clip": extra.pop("clip", 1.0), "sample": sample or {},
+                      "clip": extra.pop("clip", 1.0), "z_loss": extra.pop("z_loss", 0), "sample": sample or {},
                       "lr": {"peak": lr, "min": lr / 10, "warmup": min(5, steps),
                              "schedule": extra.pop("lr_schedule", "cosine")}},
             "data": source or {"files": [os.path.join(self.dir, "texts", "*.txt")]},

@@ -149,7 +149,8 @@ static void shape_ops(struct stage *st)
                                   .rows = d->rows,
                                   .vocab = d->vocab,
                                   .v0 = st->p.params->vocab_start,
-                                  .vocab_valid = s->model.vocab};
+                                  .vocab_valid = s->model.vocab,
+                                  .z = (float)s->train.z_loss};
     if (st->p.plant == PLANT_PAD_VOCAB)
         st->xent.vocab_valid = INT64_MAX;
     st->add = (struct add_args){.dtype = DT_F32, .n = d->rows_local * d->hidden};
