@@ -417,6 +417,22 @@ static void test_fresh(void **state)
     assert_int_equal(load_rank(models[0], one, 0, 0, &differs, &e), 0);
 }
 
+/* A folder that cannot be made is known at the start, not when the first checkpoint is due. */
+static void test_no_folder(void **state)
+{
+    struct layout one = {1, 1, 1};
+    struct err e = {0};
+    bool differs;
+    (void)state;
+    assert_int_equal(io_remove_tree(dir, &e), 0);
+    assert_int_equal(symlink("/proc/none/of/these", dir), 0);
+    assert_int_equal(load_rank(models[0], one, 0, 0, &differs, &e), -1);
+    assert_int_equal(e.kind, ERR_STORAGE);
+    assert_non_null(strstr(e.text, "checkpoint.dir"));
+    assert_int_equal(unlink(dir), 0);
+    assert_int_equal(mkdir(dir, 0700), 0);
+}
+
 /* Faults.  Each is done to the newest checkpoint at `at`. */
 static void edit_file(const char *at, const char *name, off_t where, const void *p, size_t n)
 {
@@ -704,8 +720,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        TEST(test_any_to_any),  TEST(test_safetensors), TEST(test_fresh),   TEST(test_faults),
-        TEST(test_other_model), TEST(test_slow_disk),   TEST(test_no_disk),
+        TEST(test_any_to_any), TEST(test_safetensors), TEST(test_fresh),
+        TEST(test_no_folder),  TEST(test_faults),      TEST(test_other_model),
+        TEST(test_slow_disk),  TEST(test_no_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

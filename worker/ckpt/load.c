@@ -32,7 +32,8 @@ static int newest_first(const void *a, const void *b)
     return x->generation < y->generation ? 1 : x->generation > y->generation ? -1 : 0;
 }
 
-/* Committed directories, newest first, at most CANDIDATES. */
+/* Committed directories, newest first, at most CANDIDATES.  The folder is made if it is not
+ * there: one that cannot be is known now, not when there is something to lose. */
 static size_t scan(const char *dir, struct candidate *ret, struct err *e)
 {
     DIR *d = opendir(dir);
@@ -41,7 +42,11 @@ static size_t scan(const char *dir, struct candidate *ret, struct err *e)
     if (!d) {
         if (errno != ENOENT)
             (void)err_sys_kind(e, ERR_STORAGE, "checkpoint.dir %s", dir);
-        return errno == ENOENT ? 0 : SIZE_MAX;
+        else if (io_mkdirs(dir, 0755, e) == 0)
+            return 0;
+        else
+            (void)err_wrap(e, "checkpoint.dir");
+        return SIZE_MAX;
     }
     for (const struct dirent *ent; (ent = readdir(d));) {
         const char *suffix;
