@@ -210,7 +210,9 @@ void job_maybe_booted(struct job *j, int64_t now)
 {
     if (job_count(j, NODE_AWAITED) || job_count(j, NODE_KILLED))
         return;
-    if (job_count(j, NODE_LOST) || job_count(j, NODE_SILENT))
+    if (j->stop && !j->ran && !job_count(j, NODE_SILENT))
+        job_begin_dismissing(j, JOB_STOPPED, 0, now);
+    else if (job_count(j, NODE_LOST) || job_count(j, NODE_SILENT))
         job_begin_clearing(j, now);
     else if (job_count(j, NODE_LIVE))
         adopt_or_fail(j, now);

@@ -363,6 +363,12 @@ static void stop_waits_for_adoption(void **state)
     of_node(&r, JOB_EV_AGENT_READY, 1, 0);
     expect(&r, "dismiss 0; dismiss 1; ", JOB_DISMISSING);
     end(&r);
+    begin(&r, 5, 8); /* no agent is there any more: what was to be stopped is */
+    of_node(&r, JOB_EV_BOOT_FAILED, 0, 0);
+    just(&r, JOB_EV_STOP);
+    of_node(&r, JOB_EV_BOOT_FAILED, 1, 0);
+    expect(&r, "finish 0 stopped; ", JOB_ENDED);
+    end(&r);
 }
 
 static void nodes_without_ranks(void **state)
