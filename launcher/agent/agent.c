@@ -244,6 +244,17 @@ static void check_deadlines(struct agent *a, int64_t now)
         finish(a);
 }
 
+/* As long as it is there, a controller can find us. */
+static void keep_socket(struct agent *a)
+{
+    if (a->state != AGENT_SERVING || access(a->p.socket_path, F_OK) == 0)
+        return;
+    (void)uv_poll_stop(&a->listener);
+    if (paths_listen_again(a->p.job, a->p.socket_path, a->p.listen_fd))
+        log_warn("%s was removed, and is made again", a->p.socket_path);
+    (void)uv_poll_start(&a->listener, UV_READABLE, on_connection);
+}
+
 static void on_tick(uv_timer_t *t)
 {
     struct agent *a = t->data;
@@ -254,6 +265,7 @@ static void on_tick(uv_timer_t *t)
     check_deadlines(a, now);
     if (a->state == AGENT_GONE)
         return;
+    keep_socket(a);
     reports_pages(a);
     reports_pause(a);
     reports_logs(a);

@@ -36,6 +36,9 @@ struct boot_ops {
     void (*start)(struct boot *b, uint32_t node);
     /* Connects to an agent that runs already; fails if there is none. */
     void (*attach)(struct boot *b, uint32_t node);
+    /* Ends an agent that no longer speaks to us, and with it all that runs under it; does its
+     * best.  Waits for its end, briefly. */
+    void (*kill)(struct boot *b, uint32_t node);
     /* Call-backs still to come are dropped. */
     void (*free)(struct boot *b);
 };

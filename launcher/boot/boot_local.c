@@ -4,8 +4,10 @@
 #include "launcher/boot/boot.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -13,10 +15,11 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/io.h"
+#include "common/base/log.h"
 #include "common/base/own.h"
 #include "launcher/boot/paths.h"
 
-enum { READY_FD = 3, WORD_MAX = 2048 };
+enum { READY_FD = 3, WORD_MAX = 2048, KILLED_MS = 1000 };
 
 /* One start or attach on its way; freed once its handles are closed. */
 struct attempt {
@@ -228,6 +231,20 @@ static void local_attach(struct boot *b, uint32_t node)
     begin(b, node, on_attach);
 }
 
+/* Its socket knows who listens: the pid of a live process. */
+static void local_kill(struct boot *b, uint32_t node)
+{
+    struct ucred u;
+    socklen_t n = sizeof u;
+    AUTO_FREE char *path = paths_agent_socket(b->job, node, NULL);
+    AUTO_CLOSE int fd = path ? paths_connect(path, NULL) : -1;
+    if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &n) < 0 || u.uid != geteuid() ||
+        u.pid <= 0 || kill(u.pid, SIGKILL) < 0)
+        return;
+    log_warn("node %u: its agent %d does not speak and was killed", node, (int)u.pid);
+    (void)poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, KILLED_MS);
+}
+
 static struct boot *local_create(const struct boot_params *p, struct err *e)
 {
     AUTO_FREE char *path =
@@ -255,5 +272,6 @@ const struct boot_ops boot_local = {
     .create = local_create,
     .start = local_start,
     .attach = local_attach,
+    .kill = local_kill,
     .free = local_free,
 };

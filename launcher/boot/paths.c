@@ -210,6 +210,16 @@ int paths_listen(const char *job, const char *socket_path, struct err *e)
     return -1;
 }
 
+bool paths_listen_again(const char *job, const char *socket_path, int fd)
+{
+    AUTO_FREE char *root = run_root();
+    size_t n = strlen(root);
+    if (strncmp(socket_path, root, n) != 0 || socket_path[n] != '/')
+        return false; /* $XDG_RUNTIME_DIR itself is away */
+    AUTO_CLOSE int anew = paths_listen(job, socket_path, NULL);
+    return anew >= 0 && dup3(anew, fd, O_CLOEXEC) == fd;
+}
+
 int paths_accept(int listen_fd)
 {
     struct ucred u;

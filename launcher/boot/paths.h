@@ -14,6 +14,7 @@
 #ifndef DS_BOOT_PATHS_H
 #define DS_BOOT_PATHS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct err;
@@ -39,6 +40,10 @@ int paths_connect(const char *socket_path, struct err *e);
  * listens there already (ERR_USAGE).  Makes the job's folder, or checks the one that is there;
  * it is not removed as long as somebody listens in it. */
 int paths_listen(const char *job, const char *socket_path, struct err *e);
+/* When the socket has been removed from outside (a login manager clears $XDG_RUNTIME_DIR when
+ * its user logs out): listens there anew, on the same fd, which nobody may be polling.  False:
+ * it cannot be yet. */
+bool paths_listen_again(const char *job, const char *socket_path, int fd);
 /* The next connection (CLOEXEC, non-blocking), if it is this user's; else -1. */
 int paths_accept(int listen_fd);
 

@@ -24,7 +24,7 @@ struct clients {
     uv_loop_t *loop;
     uv_poll_t poll; /* first handle to be closed; frees the rest */
     int fd;
-    char *path;
+    char *job, *path;
     unsigned n;
     struct client *first;
     clients_ask_fn *on_ask;
@@ -98,6 +98,7 @@ struct clients *clients_new(uv_loop_t *loop, const char *job, const char *socket
         return NULL;
     }
     cs->poll.data = cs;
+    cs->job = xstrdup(job);
     cs->path = xstrdup(socket_path);
     cs->fd = TAKE_FD(fd);
     (void)uv_poll_start(&cs->poll, UV_READABLE, on_readable);
@@ -108,8 +109,19 @@ static void on_poll_closed(uv_handle_t *h)
 {
     struct clients *cs = h->data;
     (void)close(cs->fd);
+    free(cs->job);
     free(cs->path);
     free(cs);
+}
+
+void clients_tick(struct clients *cs)
+{
+    if (access(cs->path, F_OK) == 0)
+        return;
+    (void)uv_poll_stop(&cs->poll);
+    if (paths_listen_again(cs->job, cs->path, cs->fd))
+        log_warn("%s was removed, and is made again", cs->path);
+    (void)uv_poll_start(&cs->poll, UV_READABLE, on_readable);
 }
 
 void clients_free(struct clients *cs, uint64_t linger_ms)

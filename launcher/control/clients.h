@@ -27,6 +27,9 @@ struct clients *clients_new(struct uv_loop_s *loop, const char *job, const char 
 /* Stops listening, removes the socket, writes what is queued (for at most linger_ms). */
 void clients_free(struct clients *cs, uint64_t linger_ms);
 
+/* Call now and then: a socket that was removed from outside is made again. */
+void clients_tick(struct clients *cs);
+
 void client_send(struct client *c, const Dsl__ClientEvent *ev);
 void client_send_log(struct client *c, uint32_t generation, uint32_t rank, const void *data,
                      size_t n);

@@ -32,12 +32,10 @@ void control_forget_ranks(struct control *c)
 
 /* Events. */
 
-/* We came to stop the job: as soon as there is something to stop. */
+/* We came to stop the job. */
 static void run_errand(struct control *c)
 {
     if (c->errand_done || c->params->errand == CONTROL_RUN)
-        return;
-    if (c->params->errand == CONTROL_STOP && job_state(c->job) == JOB_BOOTING)
         return;
     c->errand_done = true;
     bool now = c->params->errand == CONTROL_STOP_NOW;
@@ -126,6 +124,7 @@ static void on_tick(uv_timer_t *t)
         control_begin(c);
     if (c->ticks % TICKS_PER_PING == 0)
         nodes_ping(c->nodes);
+    clients_tick(c->clients);
     health_tick(c->health, clock_now_ns());
 }
 

@@ -316,7 +316,7 @@ void hear_verdict(void *ctx, enum health_verdict v, uint32_t id, int64_t silent_
         publish_text(c, "node %u is back", id);
         break;
     case HEALTH_NODE_LOST:
-        nodes_drop(c->nodes, id);
+        nodes_give_up(c->nodes, id);
         c->node[id].silent_ns = silent_ns;
         node_is_gone(c, id, "no sign of it for cluster.timeouts.lost");
         control_post(c, &(struct job_event){

@@ -120,7 +120,8 @@ void nodes_free(struct nodes *all)
     if (!all)
         return;
     for (uint32_t i = 0; i < all->params.n_nodes; i++)
-        nodes_drop(all, i);
+        if (all->of[i].channel)
+            nodes_give_up(all, i);
     if (all->boot)
         all->params.boot->free(all->boot);
     free(all->job);
@@ -129,6 +130,9 @@ void nodes_free(struct nodes *all)
 
 void nodes_boot(struct nodes *all, uint32_t node, bool attach)
 {
+    const struct node *n = &all->of[node];
+    if (n->channel && !n->up) /* it did not greet in all the time it had */
+        nodes_give_up(all, node);
     nodes_drop(all, node);
     (attach ? all->params.boot->attach : all->params.boot->start)(all->boot, node);
 }
@@ -165,4 +169,10 @@ void nodes_drop(struct nodes *all, uint32_t node)
     n->up = false;
     if (c)
         channel_finish(c, DROP_LINGER_MS);
+}
+
+void nodes_give_up(struct nodes *all, uint32_t node)
+{
+    nodes_drop(all, node);
+    all->params.boot->kill(all->boot, node);
 }

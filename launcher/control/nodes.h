@@ -33,11 +33,13 @@ struct nodes_params {
 };
 
 struct nodes *nodes_new(const struct nodes_params *p, struct err *e);
-void nodes_free(struct nodes *all); /* agents stay; no call-back comes after */
+/* An agent whose channel is still open was not dismissed in time, and is given up.  No
+ * call-back comes after. */
+void nodes_free(struct nodes *all);
 OWN(nodes);
 
 /* Starts the node's agent, or finds the one that runs; `attach`: only finds it.  A channel
- * still open is closed first. */
+ * still open is closed first; if it was never greeted on, its agent is given up. */
 void nodes_boot(struct nodes *all, uint32_t node, bool attach);
 bool nodes_up(const struct nodes *all, uint32_t node);
 /* Nothing if the node is not up. */
@@ -45,5 +47,7 @@ void nodes_send(struct nodes *all, uint32_t node, const Dsl__Frame *f);
 void nodes_ping(struct nodes *all);
 /* Closes the channel; what is queued is still written.  No call-back. */
 void nodes_drop(struct nodes *all, uint32_t node);
+/* And ends the agent, which fell silent: it holds the node's workers and its socket. */
+void nodes_give_up(struct nodes *all, uint32_t node);
 
 #endif

@@ -22,12 +22,12 @@
 #include "launcher/watch/progress.h"
 #include "launcher/watch/summary.h"
 
-enum { OUT_BYTES_MAX = 32 << 20, GONE_MS = 10000, SIGNALS = 4 };
+enum { OUT_BYTES_MAX = 32 << 20, ANSWER_MS = 5000, GONE_MS = 10000, SIGNALS = 4 };
 
 struct attach {
     const struct attach_params *params;
     uv_loop_t loop;
-    uv_timer_t deadline;
+    uv_timer_t deadline, answer; /* of the whole; of the first word */
     uv_signal_t signals[SIGNALS];
     struct ctl *ctl;
     struct progress *progress;
@@ -114,6 +114,7 @@ static void on_event(void *ctx, uint32_t generation, const Dsl__ClientEvent *ev)
 {
     struct attach *a = ctx;
     struct metrics m;
+    (void)uv_timer_stop(&a->answer);
     switch (ev->kind) {
     case DSL__CLIENT_EVENT__KIND__STATUS:
         on_status(a, ev);
@@ -196,6 +197,19 @@ static void on_deadline(uv_timer_t *t)
     leave(a);
 }
 
+static void on_no_answer(uv_timer_t *t)
+{
+    struct attach *a = t->data;
+    struct joblock_holder h;
+    (void)joblock_look(a->params->dir->lock, &h, NULL);
+    (void)err_set(
+        &a->why, ERR_SYSTEM,
+        "the controller, process %d, does not answer; should it stay so, `kill -9 %d`, "
+        "then `dslaunch up` the same spec, or `dslaunch down %s`",
+        h.pid, h.pid, a->params->dir->name);
+    leave(a);
+}
+
 /* The steps and log_every of the plain lines come from the job's spec. */
 static struct progress *make_progress(const struct jobdir *d)
 {
@@ -218,7 +232,9 @@ static void open_loop(struct attach *a)
     static const int signums[SIGNALS] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
     (void)uv_loop_init(&a->loop);
     (void)uv_timer_init(&a->loop, &a->deadline);
-    a->deadline.data = a;
+    (void)uv_timer_init(&a->loop, &a->answer);
+    a->deadline.data = a->answer.data = a;
+    (void)uv_timer_start(&a->answer, on_no_answer, ANSWER_MS, 0);
     for (int i = 0; i < SIGNALS; i++) {
         (void)uv_signal_init(&a->loop, &a->signals[i]);
         a->signals[i].data = a;
@@ -233,6 +249,7 @@ static void close_loop(struct attach *a)
 {
     ctl_free(a->ctl);
     uv_close((uv_handle_t *)&a->deadline, NULL);
+    uv_close((uv_handle_t *)&a->answer, NULL);
     for (int i = 0; i < SIGNALS; i++)
         uv_close((uv_handle_t *)&a->signals[i], NULL);
     (void)uv_run(&a->loop, UV_RUN_DEFAULT);

@@ -22,12 +22,12 @@ int status_of(const struct jobdir *dir, struct buf *json, struct err *e)
     case JOBLOCK_HELD:
         if (*h.control && ctl_status(h.control, ANSWER_MS, json, e) == 0)
             return 0;
-        buf_clear(json); /* it is starting or ending */
-        return past_status(dir, json, e);
+        buf_clear(json); /* it is starting or ending, or stopped */
+        return past_status(dir, h.pid, json, e);
     case JOBLOCK_FREE:
         break;
     }
-    return past_status(dir, json, e);
+    return past_status(dir, 0, json, e);
 }
 
 static const char *text_of(json_t *o, const char *key)
@@ -41,6 +41,16 @@ static unsigned long long count_of(json_t *o, const char *key)
     return (unsigned long long)json_integer_value(json_object_get(o, key));
 }
 
+static void silent(json_t *o, struct buf *out)
+{
+    unsigned long long pid = count_of(json_object_get(o, "controller"), "pid");
+    (void)buf_printf(out,
+                     "  its controller, process %llu, does not answer; should it stay so, "
+                     "`kill -9 %llu`,\n"
+                     "  then `dslaunch up` the same spec to go on, or `dslaunch down %s`\n",
+                     pid, pid, text_of(o, "job"));
+}
+
 static void head(json_t *o, struct buf *out)
 {
     (void)buf_printf(out, "%s: %s", text_of(o, "job"), text_of(o, "state"));
@@ -49,6 +59,8 @@ static void head(json_t *o, struct buf *out)
                          json_integer_value(json_object_get(o, "exit_code")));
     (void)buf_printf(out, ", generation %llu, step %llu/%llu\n", count_of(o, "generation"),
                      count_of(o, "step"), count_of(o, "steps"));
+    if (strcmp(text_of(o, "state"), "silent") == 0)
+        silent(o, out);
     if (strcmp(text_of(o, "state"), "lost") == 0)
         (void)buf_printf(
             out,

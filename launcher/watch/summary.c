@@ -1,6 +1,7 @@
 #include "launcher/watch/summary.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "launcher/watch/progress.h"
 
@@ -25,7 +26,9 @@ void summary_show(struct progress *p, json_t *o, struct buf *out)
     const char *job = text_of(o, "job"), *outcome = text_of(o, "outcome");
     const struct progress_summary s = {
         .job = job ? job : "the job",
-        .outcome = outcome ? outcome : "ended",
+        .outcome = !outcome                          ? "ended"
+                   : strcmp(outcome, "cluster") == 0 ? "failed (cluster)"
+                                                     : outcome,
         .step = count_of(o, "step"),
         .steps = count_of(o, "steps"),
         .loss = number_of(o, "loss"),

@@ -96,6 +96,49 @@ failure() { # failure EXPRESSION of failure.json
     run -0 "$DSLAUNCH" down
 }
 
+@test "a stopped agent is lost, killed with its workers, and replaced; down leaves none either" {
+    LOST=1500ms spec 100000
+    run -0 up -d
+    wait_for 5 is "s['step'] > 2"
+    kill -STOP "$(field "s['nodes'][1]['pid']")"
+    wait_for 15 is "s['generation'] == 2 and s['state'] == 'running' and s['restarts'] == 1"
+    [ "$(failure "(f['cause'], f['node'])")" = "('node-lost', 1)" ]
+    kill -STOP "$(field "s['nodes'][0]['pid']")"
+    run -0 "$DSLAUNCH" down --now
+    nothing_left
+}
+
+@test "a stopped controller is named, not called dead, and no command waits for it for ever" {
+    spec 100000
+    run -0 up -d
+    wait_for 5 is "s['step'] > 2"
+    pid=$(field "s['controller']['pid']")
+    kill -STOP "$pid"
+    "$DSLAUNCH" down >down.out 2>&1 &
+    down=$!
+    run -0 "$DSLAUNCH" status
+    [[ $output == *"job: silent, "*"its controller, process $pid, does not answer"* ]]
+    rc=0
+    wait $down || rc=$?
+    [ $rc = 3 ]
+    grep -q "the controller, process $pid, does not answer; should it stay so, .kill -9 $pid" down.out
+    kill -9 "$pid"
+    run -0 "$DSLAUNCH" down
+    [[ $output == *"job stopped at step"* ]]
+}
+
+@test "a run-time folder that is cleared while the job runs is made again" {
+    spec 100000
+    run -0 up -d
+    wait_for 5 is "s['step'] > 2"
+    rm -r "$XDG_RUNTIME_DIR/dslaunch"
+    wait_for 5 is "s['live'] and s['state'] == 'running'"
+    wait_for 5 test -S "$XDG_RUNTIME_DIR/dslaunch/job/agent-1.sock"
+    kill -9 "$(field "s['controller']['pid']")"
+    run -0 "$DSLAUNCH" down # finds the agents
+    [[ $output == *"job stopped at step"* ]]
+}
+
 @test "kill -9 of every worker, keeper and agent in turn" {
     MAX=20 spec 100000
     run -0 up -d
@@ -184,6 +227,17 @@ PY
     run -0 "$DSLAUNCH" down --now
     nothing_left
     is "s['state'] == 'ended'"
+}
+
+@test "down when neither controller nor agents are left" {
+    spec 100000
+    run -0 up -d
+    wait_for 5 is "s['step'] > 2"
+    kill -9 "$(field "s['nodes'][0]['pid']")" "$(field "s['nodes'][1]['pid']")" "$(field "s['controller']['pid']")"
+    run -0 "$DSLAUNCH" down
+    [[ $output == *"job stopped at step"* ]]
+    [[ $output != *"failed"* ]]
+    is "s['state'] == 'ended' and s['outcome'] == 'stopped' and s['exit_code'] == 0"
 }
 
 @test "agents without a controller save and leave after timeouts.orphan; up resumes" {
