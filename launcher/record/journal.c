@@ -151,6 +151,11 @@ int journal_stop_asked(struct journal *j, bool at_once, struct err *e)
     return record(j, "stop_asked", e, "{s:b}", "at_once", (int)at_once);
 }
 
+int journal_restart_asked(struct journal *j, struct err *e)
+{
+    return record(j, "restart_asked", e, "{}");
+}
+
 int journal_ended(struct journal *j, const char *outcome, int exit_code, uint64_t step,
                   struct err *e)
 {
@@ -240,6 +245,7 @@ static void fold_generation(struct journal_state *s, json_t *o)
     s->generation = u32_of(o, "generation");
     s->in_this_run = true;
     s->barrier = false;
+    s->restart_asked = false;
 }
 
 static void fold_barrier(struct journal_state *s, json_t *o)
@@ -269,6 +275,12 @@ static void fold_stop_asked(struct journal_state *s, json_t *o)
     s->stop_at_once |= json_is_true(json_object_get(o, "at_once"));
 }
 
+static void fold_restart_asked(struct journal_state *s, json_t *o)
+{
+    (void)o;
+    s->restart_asked = true;
+}
+
 static void fold_ended(struct journal_state *s, json_t *o)
 {
     s->ended = true;
@@ -286,7 +298,8 @@ static const struct {
     {"agent", fold_agent},           {"agent_gone", fold_agent_gone},
     {"generation", fold_generation}, {"barrier", fold_barrier},
     {"checkpoint", fold_checkpoint}, {"failure", fold_failure},
-    {"stop_asked", fold_stop_asked}, {"ended", fold_ended},
+    {"stop_asked", fold_stop_asked}, {"restart_asked", fold_restart_asked},
+    {"ended", fold_ended},
 };
 
 /* Kinds of a newer program are passed over. */

@@ -46,6 +46,8 @@ int journal_checkpoint(struct journal *j, uint32_t generation, uint64_t step, co
 int journal_failure(struct journal *j, uint32_t generation, const char *cause, const char *text,
                     bool restarts, struct err *e);
 int journal_stop_asked(struct journal *j, bool at_once, struct err *e);
+/* A new generation was asked for; void once one begins. */
+int journal_restart_asked(struct journal *j, struct err *e);
 int journal_ended(struct journal *j, const char *outcome, int exit_code, uint64_t step,
                   struct err *e);
 
@@ -69,7 +71,8 @@ struct journal_state {
     char *checkpoint_path;
     char *failure; /* text of the last failure, NULL if none */
     bool stop_asked, stop_at_once;
-    uint64_t step; /* `ended`: the last finished step */
+    bool restart_asked; /* of its newest generation, which has not ended yet */
+    uint64_t step;      /* `ended`: the last finished step */
     int64_t started_ms, ended_ms;
 };
 

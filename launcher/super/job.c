@@ -173,6 +173,8 @@ ACTION(all_in_early)
 ACTION(all_in)
 {
     j->deadline = INT64_MAX;
+    if (j->restarting) /* asked of the controller before */
+        job_begin_stopping(j, now);
     return 0;
 }
 
@@ -304,6 +306,19 @@ ACTION(stop_work)
     return 0;
 }
 
+ACTION(restart_later) /* of the workers that may turn up */
+{
+    j->restarting = j->may_adopt;
+    return 0;
+}
+
+ACTION(restart_work)
+{
+    j->restarting = true;
+    job_begin_stopping(j, now);
+    return 0;
+}
+
 ACTION(stop_waiting)
 {
     job_begin_dismissing(j, JOB_STOPPED, 0, now);
@@ -350,7 +365,7 @@ ACTION(grace_over)
     while (r < j->p.n_ranks && j->ranks[r].over)
         r++;
     assert(r < j->p.n_ranks); /* else it had ended */
-    j->grace_over = true;
+    j->grace_over = job_stops_for_good(j);
     job_note(j, CAUSE_HANG, j->node_of_rank[r], r, 0);
     job_settle(j, now);
     return 0;
@@ -401,6 +416,7 @@ static const struct transition transitions[] = {
     {JOB_BOOTING, JOB_EV_NODE_CLEAR, JOB_BOOTING, clear_in_boot},
     {JOB_BOOTING, JOB_EV_STOP, JOB_BOOTING, stop_in_boot},
     {JOB_BOOTING, JOB_EV_STOP_NOW, JOB_DISMISSING, stop_now},
+    {JOB_BOOTING, JOB_EV_RESTART, JOB_BOOTING, restart_later},
     {JOB_BOOTING, JOB_EV_DISMISSED, JOB_BOOTING, lost_in_boot},
     {JOB_BOOTING, JOB_EV_TICK, JOB_BOOTING, boot_late},
 
@@ -412,6 +428,7 @@ static const struct transition transitions[] = {
     {JOB_LAUNCHING, JOB_EV_NODE_CLEAR, JOB_LAUNCHING, clear_at_work},
     {JOB_LAUNCHING, JOB_EV_STOP, JOB_CLEARING, stop_launch},
     {JOB_LAUNCHING, JOB_EV_STOP_NOW, JOB_DISMISSING, stop_now},
+    {JOB_LAUNCHING, JOB_EV_RESTART, JOB_LAUNCHING, NULL},
     {JOB_LAUNCHING, JOB_EV_DISMISSED, JOB_LAUNCHING, lost_at_work},
     {JOB_LAUNCHING, JOB_EV_TICK, JOB_LAUNCHING, launch_late},
 
@@ -422,6 +439,7 @@ static const struct transition transitions[] = {
     {JOB_RUNNING, JOB_EV_NODE_CLEAR, JOB_RUNNING, clear_at_work},
     {JOB_RUNNING, JOB_EV_STOP, JOB_STOPPING, stop_work},
     {JOB_RUNNING, JOB_EV_STOP_NOW, JOB_DISMISSING, stop_now},
+    {JOB_RUNNING, JOB_EV_RESTART, JOB_STOPPING, restart_work},
     {JOB_RUNNING, JOB_EV_DISMISSED, JOB_RUNNING, lost_at_work},
     {JOB_RUNNING, JOB_EV_TICK, JOB_RUNNING, NULL},
 
@@ -432,6 +450,7 @@ static const struct transition transitions[] = {
     {JOB_STOPPING, JOB_EV_NODE_CLEAR, JOB_STOPPING, clear_at_work},
     {JOB_STOPPING, JOB_EV_STOP, JOB_STOPPING, stop_later},
     {JOB_STOPPING, JOB_EV_STOP_NOW, JOB_DISMISSING, stop_now},
+    {JOB_STOPPING, JOB_EV_RESTART, JOB_STOPPING, NULL},
     {JOB_STOPPING, JOB_EV_DISMISSED, JOB_STOPPING, lost_at_work},
     {JOB_STOPPING, JOB_EV_TICK, JOB_STOPPING, grace_over},
 
@@ -446,6 +465,7 @@ static const struct transition transitions[] = {
     {JOB_CLEARING, JOB_EV_NODE_CLEAR, JOB_CLEARING, clear_in_clearing},
     {JOB_CLEARING, JOB_EV_STOP, JOB_CLEARING, stop_later},
     {JOB_CLEARING, JOB_EV_STOP_NOW, JOB_DISMISSING, stop_now},
+    {JOB_CLEARING, JOB_EV_RESTART, JOB_CLEARING, NULL},
     {JOB_CLEARING, JOB_EV_DISMISSED, JOB_CLEARING, lost_in_clearing},
     {JOB_CLEARING, JOB_EV_TICK, JOB_CLEARING, clear_late},
 
@@ -460,6 +480,7 @@ static const struct transition transitions[] = {
     {JOB_BACKOFF, JOB_EV_NODE_CLEAR, JOB_BACKOFF, clear},
     {JOB_BACKOFF, JOB_EV_STOP, JOB_DISMISSING, stop_waiting},
     {JOB_BACKOFF, JOB_EV_STOP_NOW, JOB_DISMISSING, stop_now},
+    {JOB_BACKOFF, JOB_EV_RESTART, JOB_BOOTING, backoff_over},
     {JOB_BACKOFF, JOB_EV_DISMISSED, JOB_BACKOFF, lost},
     {JOB_BACKOFF, JOB_EV_TICK, JOB_BOOTING, backoff_over},
 
@@ -474,6 +495,7 @@ static const struct transition transitions[] = {
     {JOB_DISMISSING, JOB_EV_NODE_CLEAR, JOB_DISMISSING, NULL},
     {JOB_DISMISSING, JOB_EV_STOP, JOB_DISMISSING, NULL}, /* the outcome stands */
     {JOB_DISMISSING, JOB_EV_STOP_NOW, JOB_DISMISSING, NULL},
+    {JOB_DISMISSING, JOB_EV_RESTART, JOB_DISMISSING, NULL},
     {JOB_DISMISSING, JOB_EV_DISMISSED, JOB_DISMISSING, dismissed},
     {JOB_DISMISSING, JOB_EV_TICK, JOB_DISMISSING, dismiss_late},
 
@@ -488,6 +510,7 @@ static const struct transition transitions[] = {
     {JOB_ENDED, JOB_EV_NODE_CLEAR, JOB_ENDED, NULL},
     {JOB_ENDED, JOB_EV_STOP, JOB_ENDED, NULL},
     {JOB_ENDED, JOB_EV_STOP_NOW, JOB_ENDED, NULL},
+    {JOB_ENDED, JOB_EV_RESTART, JOB_ENDED, NULL},
     {JOB_ENDED, JOB_EV_DISMISSED, JOB_ENDED, NULL},
     {JOB_ENDED, JOB_EV_TICK, JOB_ENDED, NULL},
 };
@@ -609,6 +632,11 @@ enum job_state job_state(const struct job *j)
 uint32_t job_generation(const struct job *j)
 {
     return j->generation;
+}
+
+bool job_restarting(const struct job *j)
+{
+    return j->restarting;
 }
 
 uint32_t job_restarts(const struct job *j)

@@ -25,6 +25,11 @@
  * running step to save ends with 0, since it loses nothing.  STOP_NOW ends with 130 unless the
  * outcome stands already (DISMISSING).
  *
+ * RESTART, while RUNNING, goes through STOPPING as well; once all ranks have stopped well the
+ * next generation follows, and the budget is not asked.  What goes wrong on the way is a
+ * failure like any other, the end of the grace too.  In BACKOFF it ends the waiting.  Elsewhere
+ * a new generation is on its way, or the end is: it changes nothing.  A STOP that follows wins.
+ *
  * Adoption, first BOOTING only: nodes that come back with workers of the journal's newest
  * generation (first_generation - 1) go on with it, as RUNNING once ALL_IN was told for it, else
  * as LAUNCHING.  If workers of some nodes are gone, that is a failure like any other.  Workers
@@ -77,6 +82,7 @@ enum job_event_kind {
     JOB_EV_NODE_CLEAR,    /* node, generation: answers KILL: all its workers are reaped */
     JOB_EV_STOP,          /* down, Ctrl-C: finish the step, save, end */
     JOB_EV_STOP_NOW,      /* down --now, second Ctrl-C */
+    JOB_EV_RESTART,       /* finish the step, save, go on in a new generation */
     JOB_EV_DISMISSED,     /* node: answers DISMISS: the agent is gone, and left nothing */
     JOB_EV_TICK,          /* the deadline passed, or just look */
     JOB_EV_COUNT
@@ -155,6 +161,7 @@ int job_event(struct job *j, const struct job_event *ev, int64_t now_ns, struct 
 enum job_state job_state(const struct job *j);
 /* The newest that was launched; before that, the newest of the journal (0: none). */
 uint32_t job_generation(const struct job *j);
+bool job_restarting(const struct job *j);   /* asked; a stop may still win */
 uint32_t job_restarts(const struct job *j); /* granted, in all */
 uint32_t job_restarts_left(const struct job *j, int64_t now_ns);
 int64_t job_deadline(const struct job *j); /* INT64_MAX: none */

@@ -68,13 +68,15 @@ struct job {
     bool failed;         /* it cannot go on */
     bool preempted;      /* a rank exited with 75 */
     bool some_stopped;   /* a rank was done because it was told to stop */
-    bool stop_failed;    /* it failed while STOPPING */
+    bool restarting;     /* asked: once it has stopped, the next one begins */
+    bool stop_failed;    /* it failed while STOPPING, for good */
     bool grace_over;     /* ... by not ending in time */
 
     enum job_outcome outcome; /* from DISMISSING on */
     int exit_code;
 };
 
+bool job_stops_for_good(const struct job *j); /* STOPPING, and not for a restart */
 uint32_t job_count(const struct job *j, enum node_state s); /* nodes in it */
 
 /* verdict.c */

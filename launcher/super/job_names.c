@@ -27,6 +27,7 @@ const char *job_event_name(enum job_event_kind k)
         [JOB_EV_NODE_CLEAR] = "node-clear",
         [JOB_EV_STOP] = "stop",
         [JOB_EV_STOP_NOW] = "stop-now",
+        [JOB_EV_RESTART] = "restart",
         [JOB_EV_DISMISSED] = "dismissed",
         [JOB_EV_TICK] = "tick",
     };

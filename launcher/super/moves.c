@@ -162,10 +162,17 @@ void job_begin_stopping(struct job *j, int64_t now)
                 .kind = JOB_DO_SIGNAL_STOP, .generation = j->generation, .rank = UINT32_MAX});
 }
 
+bool job_stops_for_good(const struct job *j)
+{
+    return j->state == JOB_STOPPING && (j->stop || !j->restarting);
+}
+
 void job_settle(struct job *j, int64_t now)
 {
     if (j->failed) {
-        j->stop_failed |= j->state == JOB_STOPPING;
+        j->stop_failed |= job_stops_for_good(j);
+        job_begin_clearing(j, now);
+    } else if (j->n_well == j->p.n_ranks && j->restarting && j->some_stopped && !j->stop) {
         job_begin_clearing(j, now);
     } else if (j->n_well == j->p.n_ranks && !j->preempted) {
         job_begin_dismissing(j, j->some_stopped ? JOB_STOPPED : JOB_COMPLETED, 0, now);
@@ -182,7 +189,8 @@ static void adopt(struct job *j, int64_t now)
     j->may_adopt = false;
     j->state = all_in ? JOB_RUNNING : JOB_LAUNCHING;
     j->deadline = all_in ? INT64_MAX : after(now, j->p.launch_ns);
-    if (!j->stop || j->failed || j->n_well == j->p.n_ranks)
+    bool ends = j->stop || (j->restarting && all_in); /* a restart waits for ALL_IN */
+    if (!ends || j->failed || j->n_well == j->p.n_ranks)
         job_settle(j, now);
     else if (all_in)
         job_begin_stopping(j, now);

@@ -18,7 +18,8 @@ void job_forget(struct job *j)
 {
     j->n_well = 0;
     j->fault = j->victim = (struct fault){0};
-    j->failed = j->preempted = j->some_stopped = j->stop_failed = j->grace_over = false;
+    j->failed = j->preempted = j->some_stopped = false;
+    j->restarting = j->stop_failed = j->grace_over = false;
     memset(j->ranks, 0, j->p.n_ranks * sizeof j->ranks[0]);
 }
 
@@ -85,5 +86,7 @@ struct verdict job_judge(struct job *j, const struct fault *f, int64_t now)
         return ends(JOB_STOPPED, 0, "a stop was asked for, no restart");
     if (f->set && f->cause == CAUSE_BOOT && !j->ran)
         return ends(JOB_CLUSTER, 3, "every node is needed, and this one never came up");
+    if (j->restarting && !f->set)
+        return (struct verdict){.restarts = true, .not_before = now};
     return ask_budget(j, f, now);
 }

@@ -403,6 +403,169 @@ static void nodes_without_ranks(void **state)
     end(&r);
 }
 
+static void all_stopped(struct rig *r, uint32_t generation)
+{
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        done(r, rank, generation, true);
+}
+
+static void restart_by_order(void **state)
+{
+    (void)state;
+    struct rig r;
+    run(&r, 0); /* a budget of nothing is enough */
+    for (uint32_t g = 1; g < 4; g++) {
+        assert_false(job_restarting(r.job));
+        just(&r, JOB_EV_RESTART);
+        just(&r, JOB_EV_RESTART); /* once is enough */
+        assert_true(job_restarting(r.job));
+        AUTO_FREE char *stop = xasprintf("stop g%u; ", g);
+        AUTO_FREE char *kill = xasprintf("kill 0 g%u; kill 1 g%u; ", g, g);
+        AUTO_FREE char *launched = xasprintf("launch g%u; ", g + 1);
+        expect(&r, stop, JOB_STOPPING);
+        all_stopped(&r, g);
+        expect(&r, kill, JOB_CLEARING);
+        both_clear(&r, g);
+        expect(&r, launched, JOB_LAUNCHING);
+        just(&r, JOB_EV_RESTART); /* it is new already */
+        send(&r, (struct job_event){.kind = JOB_EV_ALL_IN, .generation = g + 1});
+        expect(&r, "", JOB_RUNNING);
+    }
+    assert_int_equal(job_restarts(r.job), 0);
+    end(&r);
+}
+
+static void restart_after_the_last_step(void **state)
+{
+    (void)state;
+    struct rig r;
+    run(&r, 5);
+    just(&r, JOB_EV_RESTART);
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        done(&r, rank, 1, false);
+    expect(&r, "stop g1; dismiss 0; dismiss 1; ", JOB_DISMISSING);
+    dismiss_both(&r, "finish 0 completed; ");
+    end(&r);
+}
+
+static void restart_fails_like_any_other(void **state)
+{
+    (void)state;
+    struct rig r;
+    run(&r, 5);
+    just(&r, JOB_EV_RESTART);
+    exited(&r, 1, 1, 1);
+    both_clear(&r, 1);
+    expect(&r,
+           "stop g1; kill 0 g1; kill 1 g1; failure g1 exit node 0 rank 1 exit 1 (restart 1 of "
+           "5 within 1h); launch g2; ",
+           JOB_LAUNCHING);
+    end(&r);
+    run(&r, 5); /* the grace */
+    just(&r, JOB_EV_RESTART);
+    done(&r, 0, 1, true);
+    tick_at_deadline(&r);
+    both_clear(&r, 1);
+    expect(&r,
+           "stop g1; kill 0 g1; kill 1 g1; failure g1 hang node 0 rank 1 exit 0 (restart 1 of "
+           "5 within 1h); launch g2; ",
+           JOB_LAUNCHING);
+    end(&r);
+    run(&r, 5); /* a node that is lost while the next generation is made room for */
+    just(&r, JOB_EV_RESTART);
+    all_stopped(&r, 1);
+    of_node(&r, JOB_EV_AGENT_LOST, 1, 0);
+    of_node(&r, JOB_EV_NODE_CLEAR, 0, 1);
+    expect(&r,
+           "stop g1; kill 0 g1; kill 1 g1; failure g1 node-lost node 1 (restart 1 of 5 within "
+           "1h); boot 1; ",
+           JOB_BOOTING);
+    end(&r);
+}
+
+static void stop_wins_over_restart(void **state)
+{
+    (void)state;
+    struct rig r;
+    for (int late = 0; late < 2; late++) {
+        run(&r, 5);
+        just(&r, JOB_EV_RESTART);
+        if (!late)
+            just(&r, JOB_EV_STOP);
+        all_stopped(&r, 1);
+        if (late) {
+            just(&r, JOB_EV_STOP);
+            both_clear(&r, 1);
+        }
+        expect(&r,
+               late ? "stop g1; kill 0 g1; kill 1 g1; dismiss 0; dismiss 1; "
+                    : "stop g1; dismiss 0; dismiss 1; ",
+               JOB_DISMISSING);
+        dismiss_both(&r, "finish 0 stopped; ");
+        end(&r);
+    }
+    run(&r, 5);
+    just(&r, JOB_EV_RESTART);
+    just(&r, JOB_EV_STOP);
+    tick_at_deadline(&r); /* and then the grace is the stop's */
+    both_clear(&r, 1);
+    assert_non_null(strstr(buf_str(&r.said), "job.grace 20s ran out"));
+    end(&r);
+    run(&r, 5); /* a stop that was first */
+    just(&r, JOB_EV_STOP);
+    just(&r, JOB_EV_RESTART);
+    assert_false(job_restarting(r.job));
+    end(&r);
+}
+
+static void restart_ends_the_backoff(void **state)
+{
+    (void)state;
+    struct rig r;
+    run(&r, 5);
+    exited(&r, 0, 1, 1);
+    both_clear(&r, 1);
+    exited(&r, 0, 2, 1);
+    both_clear(&r, 2);
+    assert_int_equal(job_state(r.job), JOB_BACKOFF);
+    buf_clear(&r.said);
+    just(&r, JOB_EV_RESTART);
+    expect(&r, "launch g3; ", JOB_LAUNCHING);
+    end(&r);
+}
+
+/* The controller that was asked is dead. */
+static void restart_waits_for_adoption(void **state)
+{
+    (void)state;
+    struct rig r;
+    for (int ended = 0; ended < 2; ended++) {
+        begin(&r, 0, 8);
+        just(&r, JOB_EV_RESTART);
+        send(&r, (struct job_event){.kind = JOB_EV_ALL_IN, .generation = 7});
+        of_node(&r, JOB_EV_AGENT_ADOPTED, 0, 7);
+        if (ended)
+            all_stopped(&r, 7);
+        expect(&r, "", JOB_BOOTING);
+        of_node(&r, JOB_EV_AGENT_ADOPTED, 1, 7);
+        if (!ended) {
+            expect(&r, "stop g7; ", JOB_STOPPING);
+            all_stopped(&r, 7);
+        }
+        both_clear(&r, 7);
+        expect(&r, "kill 0 g7; kill 1 g7; launch g8; ", JOB_LAUNCHING);
+        end(&r);
+    }
+    begin(&r, 0, 8); /* its barrier is told last */
+    just(&r, JOB_EV_RESTART);
+    of_node(&r, JOB_EV_AGENT_ADOPTED, 0, 7);
+    of_node(&r, JOB_EV_AGENT_ADOPTED, 1, 7);
+    expect(&r, "", JOB_LAUNCHING);
+    send(&r, (struct job_event){.kind = JOB_EV_ALL_IN, .generation = 7});
+    expect(&r, "stop g7; ", JOB_STOPPING);
+    end(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -420,6 +583,12 @@ int main(void)
         cmocka_unit_test(adopts_half),
         cmocka_unit_test(stop_waits_for_adoption),
         cmocka_unit_test(nodes_without_ranks),
+        cmocka_unit_test(restart_by_order),
+        cmocka_unit_test(restart_after_the_last_step),
+        cmocka_unit_test(restart_fails_like_any_other),
+        cmocka_unit_test(stop_wins_over_restart),
+        cmocka_unit_test(restart_ends_the_backoff),
+        cmocka_unit_test(restart_waits_for_adoption),
     };
     return cmocka_run_group_tests_name("jobends", tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
  * really lives in the world, not by what the job believes:
  *
  *   - no worker starts while one of another generation lives, and generations grow
- *   - restarts stay within the budget of every window
+ *   - restarts stay within the budget of every window; those asked for take nothing from it
  *   - FINISH is ordered once, last, and nothing lives then but what was given up
  *   - no event of a legal world is refused; every state that waits has a deadline
  *
@@ -104,7 +104,9 @@ struct world {
     uint32_t newest, barrier_of;
     int64_t restarts[RESTARTS_MAX];
     uint32_t n_restarts;
-    bool stop_asked;
+    bool stop_asked, restart_asked;
+    uint32_t n_free; /* generations that followed one that had stopped well */
+    bool failed;     /* since the newest was launched */
 
     uint32_t work_of; /* generation that passed its barrier and works */
     int64_t work_ends;
@@ -391,6 +393,8 @@ static void feed(struct world *w, struct job_event ev)
     w->n_events++;
     if (ev.kind == JOB_EV_STOP)
         w->stop_asked = true;
+    if (ev.kind == JOB_EV_RESTART && job_state(w->job) == JOB_RUNNING)
+        w->restart_asked = true;
     enum job_state was = job_state(w->job);
     if (job_event(w->job, &ev, w->now, &e) < 0)
         fail_msg("%s (node %u rank %u generation %u)", e.text, ev.node, ev.rank, ev.generation);
@@ -422,6 +426,8 @@ static void controller_starts(struct world *w)
     feed(w, (struct job_event){.kind = JOB_EV_START});
     if (w->barrier_of && w->barrier_of == w->newest)
         feed(w, (struct job_event){.kind = JOB_EV_ALL_IN, .generation = w->newest});
+    if (w->restart_asked)
+        feed(w, (struct job_event){.kind = JOB_EV_RESTART});
     if (w->stop_asked)
         feed(w, (struct job_event){.kind = JOB_EV_STOP});
 }
@@ -540,6 +546,9 @@ static void on_order(void *ctx, const struct job_order *o)
             if (w->workers[r].lives)
                 fail_msg("launch of %u while rank %u of %u lives", o->generation, r,
                          w->workers[r].generation);
+        assert_false(w->stop_asked);
+        w->n_free += w->restart_asked && !w->failed;
+        w->restart_asked = w->failed = false;
         w->newest = o->generation;
         memset(w->in, 0, sizeof w->in);
         for (uint32_t i = 0; i < w->params.n_nodes; i++)
@@ -558,6 +567,7 @@ static void on_order(void *ctx, const struct job_order *o)
         assert_true(strlen(o->rule) > 0);
         assert_true(o->rank == UINT32_MAX || o->rank < w->params.n_ranks);
         assert_true(o->rank == UINT32_MAX || o->node == w->node_of_rank[o->rank]);
+        w->failed = true;
         if (o->restarts)
             check_budget(w);
         break;
@@ -754,6 +764,9 @@ static void make_world(struct world *w, uint64_t seed, uint32_t n_faults)
         push(w, at, (struct item){.what = W_FAULT});
         w->faults_end = at > w->faults_end ? at : w->faults_end;
     }
+    for (uint32_t i = 0; n_faults && i < 3; i++)
+        if (chance(w, 30))
+            push(w, delay(w, 100 * S), (struct item){.what = W_USER, .code = JOB_EV_RESTART});
     if (n_faults && chance(w, 20))
         push(w, delay(w, 100 * S), (struct item){.what = W_USER, .code = JOB_EV_STOP});
     if (n_faults && chance(w, 7))
@@ -770,7 +783,8 @@ static void random_worlds(void **state)
 {
     (void)state;
     enum { OUTCOMES = JOB_CLUSTER + 1 };
-    uint64_t seed = seed_of_run(), events = 0, restarts = 0, n[OUTCOMES] = {0}, worlds = 0;
+    uint64_t seed = seed_of_run(), events = 0, restarts = 0, asked = 0, n[OUTCOMES] = {0},
+             worlds = 0;
     print_message("# DSLAUNCH_SEED=%llu\n", (unsigned long long)seed);
     AUTO_FREE struct world *w = xcalloc(1, sizeof *w);
     for (; events < 1000000; worlds++) {
@@ -778,6 +792,7 @@ static void random_worlds(void **state)
         live(w);
         events += w->n_events;
         restarts += w->n_restarts;
+        asked += w->n_free;
         n[w->outcome]++;
         if (worlds % 17 == 0) { /* nothing went wrong */
             assert_int_equal(w->outcome, JOB_COMPLETED);
@@ -785,8 +800,10 @@ static void random_worlds(void **state)
             assert_int_equal(w->newest, 1);
         }
     }
-    print_message("# %llu worlds, %llu events, %llu restarts\n", (unsigned long long)worlds,
-                  (unsigned long long)events, (unsigned long long)restarts);
+    print_message("# %llu worlds, %llu events, %llu restarts, %llu by order\n",
+                  (unsigned long long)worlds, (unsigned long long)events,
+                  (unsigned long long)restarts, (unsigned long long)asked);
+    assert_true(asked > 100);
     for (int o = 0; o < OUTCOMES; o++) {
         print_message("#   %s: %llu\n", job_outcome_name((enum job_outcome)o),
                       (unsigned long long)n[o]);

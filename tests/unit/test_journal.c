@@ -68,6 +68,28 @@ static void missing_is_empty(void **state)
     journal_state_done(&s);
 }
 
+/* A restart that was asked for is done once the next generation begins. */
+static void restart_asked(void **state)
+{
+    struct journal_state s;
+    struct err e = {0};
+    (void)state;
+    write_run(&e);
+    for (uint32_t g = 3; g < 5; g++) {
+        AUTO(journal) struct journal *j = journal_open(path, &e);
+        assert_non_null(j);
+        assert_int_equal(journal_restart_asked(j, &e), 0);
+        assert_int_equal(journal_read(path, &s, &e), 0);
+        assert_true(s.restart_asked);
+        journal_state_done(&s);
+        assert_int_equal(journal_generation(j, g, &e), 0);
+        assert_int_equal(journal_read(path, &s, &e), 0);
+        assert_false(s.restart_asked);
+        assert_int_equal(s.n_restarts, 1);
+        journal_state_done(&s);
+    }
+}
+
 static void folds_a_run(void **state)
 {
     struct journal_state s;
@@ -163,6 +185,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(missing_is_empty, setup, teardown),
+        cmocka_unit_test_setup_teardown(restart_asked, setup, teardown),
         cmocka_unit_test_setup_teardown(folds_a_run, setup, teardown),
         cmocka_unit_test_setup_teardown(next_run_keeps_generation_and_checkpoint_only, setup,
                                         teardown),
