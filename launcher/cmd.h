@@ -20,6 +20,8 @@ struct command {
 int cmd_plan(int argc, char **argv);
 int cmd_up(int argc, char **argv);
 int cmd_down(int argc, char **argv);
+int cmd_restart(int argc, char **argv);
+int cmd_ps(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_logs(int argc, char **argv);
 int cmd_controller(int argc, char **argv); /* started by up */

@@ -20,8 +20,12 @@ const struct command commands[] = {
      "  An ended job resumes from its newest checkpoint, in any layout.\n"},
     {"down", "[JOB] [--now]", "finish the step, save, and take a job down", cmd_down,
      "  --now            stop at once; what came after the last checkpoint is lost\n"},
-    {"status", "[JOB] [--json]", "how a job is", cmd_status,
-     "  --json           the same and more, for programs\n"},
+    {"restart", "[JOB]", "finish the step, save, and go on in a new generation", cmd_restart,
+     "  Not counted against restart.max.  Comes back once the new generation runs.\n"},
+    {"ps", "", "all jobs, live and ended", cmd_ps, NULL},
+    {"status", "[JOB] [--json] [--watch]", "how a job is", cmd_status,
+     "  --json           the same and more, for programs; a line each time with --watch\n"
+     "  --watch          again every second, and when something happens, until the job ends\n"},
     {"logs", "[JOB] [-f] [--rank R] [--node N] [--tail N]",
      "what its workers printed in the newest generation", cmd_logs,
      "  -f               follow: the last lines, then those that come, until the job ends\n"

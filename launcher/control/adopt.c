@@ -45,6 +45,7 @@ int adopt_prepare(struct control *c, const struct journal_state *was, struct err
         return 0;
     struct err why;
     c->adopt = was->generation;
+    c->restart_again = was->restart_asked;
     c->rejoining = true;
     int rc = meet_again(c, &why);
     c->rejoining = false;

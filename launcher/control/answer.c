@@ -166,6 +166,26 @@ static void stop(struct control *c, bool at_once)
     control_post(c, &(struct job_event){.kind = at_once ? JOB_EV_STOP_NOW : JOB_EV_STOP});
 }
 
+/* Where a generation is on its way, that is the new one. */
+static void restart(struct control *c, struct client *to)
+{
+    struct err e;
+    Dsl__ClientEvent refused = event_of(DSL__CLIENT_EVENT__KIND__REFUSED);
+    enum job_state is = job_state(c->job);
+    bool stops = is == JOB_STOPPING && !job_restarting(c->job);
+    if (stops || is == JOB_DISMISSING || is == JOB_ENDED) {
+        refused.text = "the job is ending: no new generation";
+        client_send(to, &refused);
+        return;
+    }
+    if (is == JOB_RUNNING) {
+        if (journal_restart_asked(c->journal, &e) < 0)
+            log_error("%s", e.text);
+        publish_text(c, "a new generation is asked for; this one stops after its step");
+    }
+    control_post(c, &(struct job_event){.kind = JOB_EV_RESTART});
+}
+
 void answer_ask(void *ctx, struct client *cl, const Dsl__ClientAsk *ask)
 {
     struct control *c = ctx;
@@ -181,6 +201,9 @@ void answer_ask(void *ctx, struct client *cl, const Dsl__ClientAsk *ask)
         break;
     case DSL__CLIENT_ASK__KIND__STOP_NOW:
         stop(c, true);
+        break;
+    case DSL__CLIENT_ASK__KIND__RESTART:
+        restart(c, cl);
         break;
     case DSL__CLIENT_ASK__KIND__LOGS:
         logs(c, cl, ask);

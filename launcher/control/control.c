@@ -113,6 +113,8 @@ void control_begin(struct control *c)
         return;
     c->begun = true;
     control_post(c, &(struct job_event){.kind = JOB_EV_START});
+    if (c->restart_again)
+        control_post(c, &(struct job_event){.kind = JOB_EV_RESTART});
 }
 
 /* The first client is waited for a moment, so that it sees the job from its beginning. */

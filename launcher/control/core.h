@@ -87,8 +87,9 @@ struct control {
     uint32_t n_queued, queue_room;
     bool draining;
 
-    uint32_t adopt; /* generation whose workers may go on; 0: none */
-    bool rejoining; /* the rendezvous is rebuilt: nobody is to be answered */
+    uint32_t adopt;     /* generation whose workers may go on; 0: none */
+    bool restart_again; /* the dead controller had been asked for it */
+    bool rejoining;     /* the rendezvous is rebuilt: nobody is to be answered */
 
     struct metrics last;
     double tokens, train_s; /* of this controller's steps: the mean speed */

@@ -34,6 +34,9 @@ struct attach {
     struct buf out;
     unsigned interrupts;
     uint32_t generation; /* last announced */
+    bool seen;           /* a status came */
+    uint32_t old;        /* ATTACH_RESTART: one above it is waited for */
+    bool over;           /* the job has ended */
     bool finished, ended, detached;
     int exit_code;
     struct err why; /* finished, and neither ended nor detached */
@@ -77,7 +80,15 @@ static void announce(struct attach *a, json_t *o)
 {
     const char *state = json_string_value(json_object_get(o, "state"));
     uint32_t generation = (uint32_t)json_integer_value(json_object_get(o, "generation"));
-    bool running = state && strcmp(state, job_state_name(JOB_RUNNING)) == 0;
+    if (!state)
+        return;
+    bool running = strcmp(state, job_state_name(JOB_RUNNING)) == 0;
+    if (!a->seen) {
+        bool comes = strcmp(state, job_state_name(JOB_BOOTING)) == 0 ||
+                     strcmp(state, job_state_name(JOB_LAUNCHING)) == 0;
+        a->old = comes && generation ? generation - 1 : generation;
+    }
+    a->seen = true;
     if (!running)
         return;
     if (generation != a->generation) {
@@ -87,7 +98,9 @@ static void announce(struct attach *a, json_t *o)
         say(a, text);
     }
     a->generation = generation;
-    if (a->params->purpose == ATTACH_RUNNING) {
+    bool wanted = a->params->purpose == ATTACH_RUNNING ||
+                  (a->params->purpose == ATTACH_RESTART && generation > a->old);
+    if (wanted) {
         a->exit_code = 0;
         a->ended = true;
         leave(a);
@@ -104,7 +117,7 @@ static void on_status(struct attach *a, const Dsl__ClientEvent *ev)
 static void on_ended(struct attach *a, const Dsl__ClientEvent *ev)
 {
     json_t *o = parse(ev);
-    a->ended = true;
+    a->ended = a->over = true;
     a->exit_code = ev->exit_code;
     summary_show(a->progress, o, &a->out);
     json_decref(o);
@@ -125,8 +138,11 @@ static void on_event(void *ctx, uint32_t generation, const Dsl__ClientEvent *ev)
         break;
     case DSL__CLIENT_EVENT__KIND__TEXT:
     case DSL__CLIENT_EVENT__KIND__REPORT:
-    case DSL__CLIENT_EVENT__KIND__REFUSED:
         say(a, ev->text);
+        break;
+    case DSL__CLIENT_EVENT__KIND__REFUSED:
+        (void)err_set(&a->why, ERR_USAGE, "%s", ev->text);
+        leave(a);
         break;
     case DSL__CLIENT_EVENT__KIND__LOG:
         progress_on_log(a->progress, (uint32_t)ev->rank, generation,
@@ -144,7 +160,7 @@ static void on_event(void *ctx, uint32_t generation, const Dsl__ClientEvent *ev)
 static void on_end(void *ctx, const struct err *why)
 {
     struct attach *a = ctx;
-    if (!a->ended)
+    if (!a->ended && !a->finished)
         (void)err_set(
             &a->why, ERR_SYSTEM,
             "the controller was lost%s%s; the workers go on without it for "
@@ -160,7 +176,7 @@ static void on_interrupt(struct attach *a)
     if (a->interrupts == 1 && a->params->purpose <= ATTACH_RUNNING) {
         say(a, "stopping after this step (Ctrl-C again: stop now)");
         ctl_ask(a->ctl, DSL__CLIENT_ASK__KIND__STOP);
-    } else if (a->interrupts <= 2) {
+    } else if (a->interrupts <= 2 && a->params->purpose != ATTACH_RESTART) {
         say(a, "stopping now");
         ctl_ask(a->ctl, DSL__CLIENT_ASK__KIND__STOP_NOW);
         a->interrupts = 2;
@@ -261,6 +277,8 @@ static void first_asks(struct attach *a)
     ctl_ask(a->ctl, DSL__CLIENT_ASK__KIND__ATTACH);
     if (a->params->purpose == ATTACH_STOP)
         ctl_ask(a->ctl, DSL__CLIENT_ASK__KIND__STOP);
+    if (a->params->purpose == ATTACH_RESTART)
+        ctl_ask(a->ctl, DSL__CLIENT_ASK__KIND__RESTART);
     if (a->params->purpose == ATTACH_STOP_NOW)
         ctl_ask(a->ctl, DSL__CLIENT_ASK__KIND__STOP_NOW);
 }
@@ -298,7 +316,7 @@ int attach_run(const struct attach_params *p, struct err *e)
         return 0;
     if (!a.ended)
         return err_set(e, a.why.kind, "%s", a.why.text);
-    if (p->purpose != ATTACH_RUNNING && a.interrupts <= 2)
+    if (a.over && p->purpose != ATTACH_RUNNING && a.interrupts <= 2)
         wait_gone(p->dir);
     return a.exit_code;
 }

@@ -230,3 +230,21 @@ int down_job(const struct jobdir *dir, bool at_once, struct err *e)
     struct upper u = {.dir = dir, .at_once = at_once};
     return whatever_state(&u, e);
 }
+
+int restart_job(const struct jobdir *dir, struct err *e)
+{
+    struct joblock_holder h;
+    const struct upper u = {.dir = dir};
+    switch (joblock_look(dir->lock, &h, e)) {
+    case JOBLOCK_ERROR:
+        return -1;
+    case JOBLOCK_FREE:
+        return err_set(e, ERR_USAGE, "%s is not running; `dslaunch up` its spec resumes it",
+                       dir->name);
+    case JOBLOCK_HELD:
+        break;
+    }
+    if (!*h.control)
+        return err_set(e, ERR_USAGE, "%s is only starting", dir->name);
+    return attach(&u, h.control, ATTACH_RESTART, INT64_MAX, e);
+}

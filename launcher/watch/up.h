@@ -19,4 +19,8 @@ int up_job(const struct spec *spec, bool fresh, bool detach, struct err *e);
 /* Ends the job and leaves nothing of it running; idempotent.  0: nothing runs. */
 int down_job(const struct jobdir *dir, bool at_once, struct err *e);
 
+/* A new generation of a job that runs, not counted as a restart; returns once its ranks run.
+ * -1: *e; ERR_USAGE if the job does not run or is ending. */
+int restart_job(const struct jobdir *dir, struct err *e);
+
 #endif
