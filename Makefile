@@ -26,7 +26,7 @@ PROTO       := $(wildcard launcher/wire/*.proto)
 PROTO_C     := $(PROTO:%.proto=$(B)/%.pb-c.c)
 LAUNCH_LIB  := $(wildcard launcher/plan/*.c launcher/rdzv/*.c launcher/super/*.c launcher/wire/*.c \
                  launcher/boot/*.c launcher/record/*.c \
-                 launcher/control/*.c launcher/watch/*.c)
+                 launcher/control/*.c launcher/watch/*.c launcher/doc/*.c)
 CMD_SRC     := $(wildcard launcher/*.c)
 AGENT_SRC   := $(wildcard launcher/agent/*.c launcher/agent/*/*.c)
 
@@ -115,6 +115,9 @@ demo: ## install what the build needs, build, run the main job and judge it
 	$(Q)$(MAKE) all
 	$(Q)tests/demo/demo.sh
 
+docs: $(B)/dslaunch ## write the generated documents anew: docs/spec.*, docs/man, contrib/completion
+	$(Q)$< doc .
+
 # One summary over everything: cmocka and bats and our scripts all speak TAP.
 JOBS ?= 2
 PLANT = $(B)/plant
@@ -163,6 +166,6 @@ fmt: ## format the sources
 	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format -i
 fmt-check:
 	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format --dry-run -Werror
-.PHONY: all unit golden demo check check-long asan tidy install config help clean fmt fmt-check
+.PHONY: all unit golden docs demo check check-long asan tidy install config help clean fmt fmt-check
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -7,15 +7,10 @@
 #ifndef DS_CMD_H
 #define DS_CMD_H
 
+#include "launcher/doc/command.h"
+
 struct buf;
 struct err;
-
-struct command {
-    const char *name, *args;
-    const char *help; /* NULL: not for people */
-    int (*run)(int argc, char **argv);
-    const char *more; /* lines about the options; may be NULL */
-};
 
 int cmd_plan(int argc, char **argv);
 int cmd_up(int argc, char **argv);
@@ -24,6 +19,8 @@ int cmd_restart(int argc, char **argv);
 int cmd_ps(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_logs(int argc, char **argv);
+int cmd_schema(int argc, char **argv);
+int cmd_doc(int argc, char **argv);        /* for `make docs` */
 int cmd_controller(int argc, char **argv); /* started by up */
 
 /* The table, ended by a NULL name. */

@@ -36,6 +36,8 @@ const struct command commands[] = {
      "ranks, memory and schedule of a job, without starting it", cmd_plan,
      "  --json           the same, for programs\n"
      "  --set KEY=VALUE  set a key of the spec, as in --set parallel.tensor=4\n"},
+    {"schema", "", "the JSON Schema of the spec, for editors", cmd_schema, NULL},
+    {"doc", "DIR", NULL, cmd_doc, NULL},
     {"controller", "", NULL, cmd_controller, NULL},
     {0},
 };

@@ -1,9 +1,9 @@
 /* spec.h: the cluster spec, as data.
  *
  * One table of keys (spec_keys.c: path, kind, unit, range, default, help) drives the parser,
- * --set, the errors, spec_to_yaml and later the docs and the schema; there is no second list of
- * keys. After spec_load the struct is complete (presets and defaults filled in) and has passed
- * the cross-checks that need no host: later rooms rely on that and do not check again.
+ * --set, the errors, spec_to_yaml, the docs and the schema (launcher/doc); there is no second
+ * list of keys. After spec_load the struct is complete (presets and defaults filled in) and has
+ * passed the cross-checks that need no host: later rooms rely on that and do not check again.
  *
  * Nothing here opens a connection.  Once loaded a spec is const.
  */

@@ -12,7 +12,7 @@ static const struct spec_key keys[] = {
     {"name", KEY_STRING, AT(name), "!", 0, 0, NULL, NULL, false, "the job's name: a to z, 0 to 9, - and _, at most 32"},
 
     {"cluster.bootstrap", KEY_WORD, AT(cluster.bootstrap), "local", 0, 0, "local", "ssh slurm pmix auto", false, "how agents are started"},
-    {"cluster.nodes", KEY_NODES, AT(cluster.nodes), "[localhost]", 0, 0, NULL, NULL, false, "host lists, or {host: name, slots: n}"},
+    {"cluster.nodes", KEY_NODES, AT(cluster.nodes), "[\"localhost\"]", 0, 0, NULL, NULL, false, "host lists, or {host: name, slots: n}"},
     {"cluster.slots", KEY_U32, AT(cluster.slots), "0", 0, 1024, NULL, NULL, false, "workers per node; 0: its cores"},
     {"cluster.workdir", KEY_STRING, AT(cluster.workdir), NULL, 0, 0, NULL, NULL, false, "where host paths start; default: the spec's folder"},
     {"cluster.interface", KEY_STRING, AT(cluster.interface), "auto", 0, 0, NULL, NULL, false, "auto, a CIDR, or an interface's name"},

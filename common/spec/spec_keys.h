@@ -1,5 +1,5 @@
-/* spec_keys.h: the one table of spec keys.  Parser, --set, errors, the resolved spec, help (and
- * later the docs and the schema) all come from it.
+/* spec_keys.h: the one table of spec keys.  Parser, --set, errors, the resolved spec, the docs
+ * and the schema all come from it.
  */
 #ifndef DS_SPEC_SPEC_KEYS_H
 #define DS_SPEC_SPEC_KEYS_H
@@ -26,7 +26,8 @@ struct spec_key {
     const char *path; /* "train.lr.peak" */
     enum key_kind kind;
     size_t offset;     /* in struct spec */
-    const char *def;   /* default, as YAML; NULL: stays zero; "!": must be given */
+    const char *def;   /* default, as YAML (and JSON, of lists and maps); NULL: stays zero; "!":
+                          must be given */
     double min, max;   /* of numbers, and of durations in seconds */
     const char *words; /* KEY_WORD: "gpipe 1f1b" */
     const char *later; /* words of design.md that this version does not have yet */

@@ -37,7 +37,8 @@ LAYERS = {
     "launcher/agent/*": BELOW + " boot wire agent/*",
     "launcher/control": BELOW + " boot wire record",
     "launcher/watch": BELOW + " boot wire record control",
-    "launcher": BELOW + " boot wire record control watch",
+    "launcher/doc": "base spec",
+    "launcher": BELOW + " boot wire record control watch doc",
 }
 PURE = ("common/shape", "launcher/plan", "launcher/rdzv", "launcher/super")
 PURE_HEADERS = set("assert ctype errno float inttypes limits math signal stdarg stdbool stddef stdint "
