@@ -1,8 +1,10 @@
 /* main.c: dslaunch, the program that a person runs.  The table is all there is to dispatch and
  * help. */
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
@@ -107,8 +109,29 @@ static int unknown(const char *name)
     return 2;
 }
 
+/* What we open must not become a standard stream that is closed. */
+static void open_standard_streams(void)
+{
+    for (int fd = open("/dev/null", O_RDWR); fd >= 0; fd = open("/dev/null", O_RDWR)) {
+        if (fd > STDERR_FILENO) {
+            (void)close(fd);
+            return;
+        }
+    }
+}
+
+/* What was said and cannot be written is an error, if nothing else was. */
+static int finish(int rc)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return rc;
+    perror("dslaunch: standard output");
+    return rc ? rc : 1;
+}
+
 int main(int argc, char **argv)
 {
+    open_standard_streams();
     log_init("dslaunch", LOG_INFO);
     if (argc < 2) {
         help(stderr);
@@ -117,7 +140,7 @@ int main(int argc, char **argv)
     const char *name = argv[1];
     if (asks_help(name) || strcmp(name, "help") == 0) {
         help(stdout);
-        return 0;
+        return finish(0);
     }
     if (strcmp(name, "--version") == 0) {
         (void)printf("dslaunch %s\n", DS_VERSION);
@@ -127,6 +150,6 @@ int main(int argc, char **argv)
     if (!c)
         return unknown(name);
     if (argc > 2 && c->help && asks_help(argv[argc - 1]))
-        return help_on(c);
-    return c->run(argc - 1, argv + 1);
+        return finish(help_on(c));
+    return finish(c->run(argc - 1, argv + 1));
 }

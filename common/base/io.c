@@ -25,6 +25,27 @@ int io_write_full(int fd, const void *p, size_t n, struct err *e)
     return 0;
 }
 
+int io_append(int fd, const void *p, size_t n, struct err *e)
+{
+    off_t end = lseek(fd, 0, SEEK_END);
+    if (end < 0)
+        return err_sys_kind(e, ERR_STORAGE, "lseek");
+    const char *c = p;
+    for (size_t done = 0; done < n;) {
+        ssize_t k = write(fd, c + done, n - done);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0) {
+            int why = errno;
+            (void)!ftruncate(fd, end);
+            errno = why;
+            return err_sys_kind(e, ERR_STORAGE, "write");
+        }
+        done += (size_t)k;
+    }
+    return 0;
+}
+
 int io_read_full(int fd, void *p, size_t n, struct err *e)
 {
     char *c = p;

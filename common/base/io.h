@@ -10,6 +10,9 @@ struct err;
 
 /* Loop over EINTR and short counts.  For blocking fds.  io_read_full fails on an early end. */
 int io_write_full(int fd, const void *p, size_t n, struct err *e);
+/* At the end of a regular file, all of it or nothing: a full disk leaves no torn line for the
+ * next one to be glued to.  kind ERR_STORAGE. */
+int io_append(int fd, const void *p, size_t n, struct err *e);
 int io_read_full(int fd, void *p, size_t n, struct err *e);
 int io_pread_full(int fd, void *p, size_t n, off_t off, struct err *e);
 

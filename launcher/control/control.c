@@ -127,6 +127,7 @@ static void on_tick(uv_timer_t *t)
     if (c->ticks % TICKS_PER_PING == 0)
         nodes_ping(c->nodes);
     clients_tick(c->clients);
+    nodes_tick(c->nodes);
     health_tick(c->health, clock_now_ns());
 }
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/err.h"
 #include "launcher/boot/boot.h"
 #include "launcher/wire/frame.h"
@@ -12,8 +13,9 @@ struct node {
     struct nodes *all;
     uint32_t index;
     struct channel *channel;
-    bool up;
-    uint64_t heard; /* lines and notes of this channel: what the agent keeps until it knows */
+    bool up, attach;  /* attach: of the last nodes_boot */
+    int64_t since_ns; /* that the channel is open */
+    uint64_t heard;   /* lines and notes of this channel: what the agent keeps until it knows */
 };
 
 struct nodes {
@@ -81,6 +83,7 @@ static void on_channel_fd(void *ctx, uint32_t node, int fd)
     struct err why;
     channel_close(n->channel);
     n->up = false;
+    n->since_ns = clock_now_ns();
     n->channel = channel_open_fd(all->params.loop, fd, on_frame, on_end, n, &why);
     if (!n->channel)
         all->params.on_failed(all->params.ctx, node, &why);
@@ -130,10 +133,8 @@ void nodes_free(struct nodes *all)
 
 void nodes_boot(struct nodes *all, uint32_t node, bool attach)
 {
-    const struct node *n = &all->of[node];
-    if (n->channel && !n->up) /* it did not greet in all the time it had */
-        nodes_give_up(all, node);
     nodes_drop(all, node);
+    all->of[node].attach = attach;
     (attach ? all->params.boot->attach : all->params.boot->start)(all->boot, node);
 }
 
@@ -147,6 +148,31 @@ void nodes_send(struct nodes *all, uint32_t node, const Dsl__Frame *f)
     struct node *n = &all->of[node];
     if (n->up)
         (void)channel_send(n->channel, f); /* on_end tells of a failure */
+}
+
+/* The agent that holds the socket is stopped, or worse: another takes its place, while the time
+ * for the start lasts. */
+static void wait_no_longer(struct nodes *all, uint32_t node)
+{
+    const struct nodes_params *p = &all->params;
+    struct err why;
+    nodes_give_up(all, node);
+    if (!all->of[node].attach) {
+        p->boot->start(all->boot, node);
+        return;
+    }
+    (void)err_set(&why, ERR_NETWORK, "node %u: its agent does not speak", node);
+    p->on_failed(p->ctx, node, &why);
+}
+
+void nodes_tick(struct nodes *all)
+{
+    int64_t now = clock_now_ns(), patience = all->params.connect_ns / 4 * 3;
+    for (uint32_t i = 0; i < all->params.n_nodes; i++) {
+        const struct node *n = &all->of[i];
+        if (n->channel && !n->up && now - n->since_ns > patience)
+            wait_no_longer(all, i);
+    }
 }
 
 void nodes_ping(struct nodes *all)

@@ -39,12 +39,15 @@ void nodes_free(struct nodes *all);
 OWN(nodes);
 
 /* Starts the node's agent, or finds the one that runs; `attach`: only finds it.  A channel
- * still open is closed first; if it was never greeted on, its agent is given up. */
+ * still open is closed first. */
 void nodes_boot(struct nodes *all, uint32_t node, bool attach);
 bool nodes_up(const struct nodes *all, uint32_t node);
 /* Nothing if the node is not up. */
 void nodes_send(struct nodes *all, uint32_t node, const Dsl__Frame *f);
 void nodes_ping(struct nodes *all);
+/* Call now and then.  An agent that took the connection and does not greet is given up; where
+ * one may be started, another takes its place. */
+void nodes_tick(struct nodes *all);
 /* Closes the channel; what is queued is still written.  No call-back. */
 void nodes_drop(struct nodes *all, uint32_t node);
 /* And ends the agent, which fell silent: it holds the node's workers and its socket. */

@@ -127,7 +127,7 @@ static int hear_metrics(struct control *c, uint32_t rank, const struct link_line
     }
     publish_progress(c, buf_str(&json));
     (void)buf_puts(&json, "\n");
-    if (io_write_full(c->metrics_fd, json.data, json.len, &trouble) < 0)
+    if (io_append(c->metrics_fd, json.data, json.len, &trouble) < 0)
         log_error("metrics.jsonl: %s", trouble.text);
     return 0;
 }

@@ -88,7 +88,7 @@ static int record(struct journal *j, const char *kind, struct err *e, const char
     AUTO_FREE char *text = json_dumps(all, JSON_COMPACT);
     json_decref(all);
     AUTO_FREE char *line = xasprintf("%s\n", text ? text : "");
-    if (io_write_full(j->fd, line, strlen(line), e) < 0)
+    if (io_append(j->fd, line, strlen(line), e) < 0)
         return err_wrap(e, "%s", j->path);
     if (fsync(j->fd) < 0)
         return err_sys_kind(e, ERR_STORAGE, "%s", j->path);

@@ -46,12 +46,8 @@ int ranklog_write(const char *dir, uint32_t generation, uint32_t rank, uint64_t 
     size_t skip = have - offset < n ? (size_t)(have - offset) : n;
     const char *p = (const char *)data + skip;
     size_t left = n - skip;
-    if (left && lseek(fd, 0, SEEK_END) < 0)
-        return err_sys_kind(e, ERR_STORAGE, "%s", path);
-    if (left && io_write_full(fd, p, left, e) < 0) {
-        (void)!ftruncate(fd, st.st_size); /* all of a stretch or nothing of it */
+    if (left && io_append(fd, p, left, e) < 0)
         return err_wrap(e, "%s", path);
-    }
     *ret_end = have + left;
     *ret_new = left;
     return 0;

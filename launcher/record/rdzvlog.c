@@ -52,7 +52,7 @@ int rdzvlog_put(struct rdzvlog *l, uint32_t rank, const char *key, const void *v
     (void)buf_puts(&b, "\n");
     if (b.full)
         return err_set(e, ERR_PROTOCOL, "%s: the value is too long", key);
-    return io_write_full(l->fd, b.data, b.len, e);
+    return io_append(l->fd, b.data, b.len, e);
 }
 
 static int replay_line(char *line, rdzvlog_put_fn *put, void *ctx, struct err *e)

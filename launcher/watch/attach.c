@@ -37,7 +37,7 @@ struct attach {
     bool seen;           /* a status came */
     uint32_t old;        /* ATTACH_RESTART: one above it is waited for */
     bool over;           /* the job has ended */
-    bool finished, ended, detached;
+    bool finished, ended, detached, mute;
     int exit_code;
     struct err why; /* finished, and neither ended nor detached */
 };
@@ -54,13 +54,17 @@ static void leave(struct attach *a)
     uv_stop(&a->loop);
 }
 
-/* What progress wrote goes out at once; a reader that is gone detaches us. */
+/* What progress wrote goes out at once.  A reader that is gone detaches who only watches; who
+ * waits for something goes on in silence. */
 static void flush(struct attach *a)
 {
-    if (a->out.len && !a->detached &&
+    if (a->out.len && !a->mute &&
         io_write_full(STDOUT_FILENO, a->out.data, a->out.len, NULL) < 0) {
-        a->detached = true;
-        leave(a);
+        a->mute = true;
+        if (a->params->purpose == ATTACH_WATCH && !a->ended) {
+            a->detached = true;
+            leave(a);
+        }
     }
     buf_clear(&a->out);
 }

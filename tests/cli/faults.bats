@@ -108,6 +108,18 @@ failure() { # failure EXPRESSION of failure.json
     nothing_left
 }
 
+@test "a stopped agent under a new controller: another takes its place" {
+    CONNECT=2s spec 100000
+    run -0 up -d
+    wait_for 5 is "s['step'] > 2"
+    agent=$(field "s['nodes'][1]['pid']")
+    kill -STOP "$agent"
+    kill -9 "$(field "s['controller']['pid']")"
+    run -0 up -d
+    is "s['generation'] == 2 and s['state'] == 'running' and s['nodes'][1]['pid'] != $agent"
+    run -0 "$DSLAUNCH" down
+}
+
 @test "a stopped controller is named, not called dead, and no command waits for it for ever" {
     spec 100000
     run -0 up -d

@@ -19,7 +19,7 @@ spec() {
 name: job
 cluster:
   nodes: [${2:-{host: localhost, slots: 2\}, {host: localhost, slots: 2\}}]
-  timeouts: {orphan: ${ORPHAN:-20s}, suspect: 1s, lost: ${LOST:-5s}}
+  timeouts: {orphan: ${ORPHAN:-20s}, suspect: 1s, lost: ${LOST:-5s}, connect: ${CONNECT:-10s}}
 job: {env: ["FAKE_*", "PYTHON*", XDG_RUNTIME_DIR], grace: ${GRACE:-5s}}
 model: {arch: llama, layers: 2, hidden: 32, heads: 4, kv_heads: 2, ffn: 48, vocab: 259}
 parallel: {data: 4}

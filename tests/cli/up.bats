@@ -185,6 +185,17 @@ teardown() {
     run -0 "$DSLAUNCH" down
 }
 
+@test "closed standard streams, and a full disk behind them" {
+    spec 100000
+    up -d <&- >&- 2>&-
+    "$DSLAUNCH" status >&-
+    rc=0
+    "$DSLAUNCH" status >/dev/full || rc=$?
+    [ $rc = 1 ]
+    "$DSLAUNCH" down >/dev/full # it ends nevertheless, and is waited for
+    is "s['state'] == 'ended'"
+}
+
 @test "SIGTERM to the controller stops gracefully" {
     spec 100000
     run -0 up -d

@@ -6,7 +6,9 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -207,12 +209,34 @@ static void test_remove_tree(void **state)
     assert_int_equal(access(kept, F_OK), -1);
 }
 
+/* A disk that is full in the middle of a line: the line before it stays the last. */
+static void test_append(void **state)
+{
+    struct place *p = *state;
+    struct err e;
+    AUTO_BUF struct buf text = BUF(64);
+    AUTO_FREE char *path = xasprintf("%s/lines", p->dir);
+    struct rlimit was, is;
+    AUTO_CLOSE int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(io_append(fd, "one\n", 4, &e), 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    is = (struct rlimit){.rlim_cur = 6, .rlim_max = was.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &is), 0);
+    assert_int_equal(io_append(fd, "two\n", 4, &e), -1);
+    assert_int_equal(e.kind, ERR_STORAGE);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    assert_int_equal(io_append(fd, "three\n", 6, &e), 0);
+    assert_int_equal(io_read_file(path, &text, &e), 0);
+    assert_string_equal(buf_str(&text), "one\nthree\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        TEST(test_replace), TEST(test_never_torn), TEST(test_read),
-        TEST(test_full),    TEST(test_mkdirs),     TEST(test_remove_tree),
+        TEST(test_replace), TEST(test_never_torn),  TEST(test_read),   TEST(test_full),
+        TEST(test_mkdirs),  TEST(test_remove_tree), TEST(test_append),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
