@@ -123,7 +123,10 @@ static void make_deciders(struct control *c, const struct journal_state *was)
         .n_ranks = world,
         .node_of_rank = node_of,
         .connect_ns = s->cluster.timeouts.connect_ns,
-        .launch_ns = s->restart.hang_timeout_ns,
+        /* A start takes longer than a step may: programs load, ranks find each other. */
+        .launch_ns = s->restart.hang_timeout_ns > s->cluster.timeouts.connect_ns
+                         ? s->restart.hang_timeout_ns
+                         : s->cluster.timeouts.connect_ns,
         .grace_ns = s->job.grace_ns,
         .restart = {.max = s->restart.max,
                     .window_ns = s->restart.window_ns,

@@ -23,7 +23,7 @@ lines_of() { # lines_of PATTERN FILE AT_LEAST
         wait_for 5 is "s['step'] > 2"
         run -0 "$DSLAUNCH" restart job
         [[ $output == *"a new generation is asked for; this one stops after its step"* ]]
-        [[ $output == *"job: generation $g runs, 4 workers" ]]
+        [[ $output == *"job: generation $g runs, 4 workers"* ]]
         is "s['live'] and s['generation'] == $g and s['restarts'] == 0 and 'failure' not in s"
     done
     # No step is lost and none is done twice.
