@@ -50,8 +50,6 @@ static void on_state(struct control *c, enum job_state was, enum job_state is)
         health_generation(c->health, watch, clock_now_ns());
     log_info("%s -> %s, generation %u", job_state_name(was), job_state_name(is),
              job_generation(c->job));
-    if (is == JOB_LAUNCHING && job_generation(c->job) == c->adopt) /* met long ago */
-        control_post(c, &(struct job_event){.kind = JOB_EV_ALL_IN, .generation = c->adopt});
     publish_status(c);
 }
 
@@ -113,6 +111,8 @@ void control_begin(struct control *c)
         return;
     c->begun = true;
     control_post(c, &(struct job_event){.kind = JOB_EV_START});
+    if (c->adopt) /* its ranks met long ago */
+        control_post(c, &(struct job_event){.kind = JOB_EV_ALL_IN, .generation = c->adopt});
     if (c->restart_again)
         control_post(c, &(struct job_event){.kind = JOB_EV_RESTART});
 }

@@ -228,6 +228,8 @@ PY
     [[ $output == *"job stopped at step"* ]]
     nothing_left
     is "s['state'] == 'ended' and s['outcome'] == 'stopped'"
+    is "s['step'] == $(cat "$FAKE_DIR/step")" # each rank finished its step
+    grep -q 'stopping -> dismissing' "$DSLAUNCH_HOME/job/controller.log"
 }
 
 @test "down --now after the controller and an agent died" {
