@@ -135,12 +135,12 @@ check: ## install what the tests need and run them all
 	$(Q)$(MAKE) -j$(JOBS) B=$(ASAN) SAN="$(SAN_FLAGS)" OPT=-O1 all unit
 	$(Q)$(PROVE) $(B) $(LINT) $(UNIT) $(CLI) tests/parity/layouts.py tests/parity/reshard.py \
 	    tests/chaos/kills.py tests/chaos/culprit.py tests/parity/asan.sh $(ASAN_UNIT)
-check-long: ## what does not fit into check: 100 kills, more pairs, the demo and its negative control
-	$(Q)$(NEED) test
+check-long: ## what does not fit into check: 100 kills, more pairs, the demo and its negative control, the package
+	$(Q)$(NEED) long
 	$(Q)$(MAKE) -j$(JOBS) all
 	$(Q)$(MAKE) -j$(JOBS) B=$(PLANT) EXTRA=-DDS_PLANT $(PLANT)/dsworker
 	$(Q)DSLAUNCH_KILLS=100 DSLAUNCH_PAIRS=120 $(PROVE) $(B) tests/chaos/kills.py \
-	    tests/parity/reshard.py tests/demo/demo.t
+	    tests/parity/reshard.py tests/demo/demo.t tests/long/deb.sh
 asan: ## the programs and unit tests under address and undefined-behaviour sanitizers
 	$(Q)$(MAKE) -j$(JOBS) B=$(ASAN) SAN="$(SAN_FLAGS)" OPT=-O1 all unit
 	$(Q)$(PROVE) $(ASAN) $(ASAN_UNIT)
@@ -149,9 +149,21 @@ tidy: ## clang-tidy, and gcc's analyzer on the pure rooms
 	$(Q)for f in $(wildcard common/*/*.c launcher/plan/*.c launcher/rdzv/*.c launcher/super/*.c); do \
 	    $(CC) -std=gnu17 -D_GNU_SOURCE -I. -O1 -fanalyzer -c $$f -o /dev/null || exit 1; done
 PREFIX ?= /usr/local
-install: all ## put the programs into DESTDIR/PREFIX/bin (PREFIX=/usr/local)
-	$(Q)install -d $(DESTDIR)$(PREFIX)/bin
-	$(Q)install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+SHARE = $(DESTDIR)$(PREFIX)/share
+DOCDIR = $(SHARE)/doc/dslaunch
+install: all ## programs, manual, completions and examples into DESTDIR/PREFIX (PREFIX=/usr/local)
+	$(Q)install -D -t $(DESTDIR)$(PREFIX)/bin $(PROGRAMS)
+	$(Q)install -m 644 -D -t $(SHARE)/man/man1 docs/man/dslaunch.1
+	$(Q)install -m 644 -D -t $(SHARE)/man/man5 docs/man/dslaunch.yaml.5
+	$(Q)install -m 644 -D contrib/completion/dslaunch.bash $(SHARE)/bash-completion/completions/dslaunch
+	$(Q)install -m 644 -D -t $(DESTDIR)$(ZSHDIR) contrib/completion/_dslaunch
+	$(Q)install -m 644 -D -t $(DOCDIR) LICENSE docs/spec.md docs/spec.schema.json
+	$(Q)install -d $(DOCDIR)/examples
+	$(Q)for f in configs/*.yaml; do \
+	    sed '1s|=../docs/|=../|' $$f | install -m 644 /dev/stdin $(DOCDIR)/examples/$${f##*/} || exit 1; done
+deb: ## a Debian package
+	$(Q)+contrib/debian/deb.sh $(B)
 config: ## what the build found
 	@printf 'version          %s\nCC               %s\n' '$(VERSION)' "$$($(CC) --version | head -1)"
 	@for l in libuv yaml-0.1 libprotobuf-c jansson libcrypto libxxhash; do \
@@ -166,6 +178,6 @@ fmt: ## format the sources
 	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format -i
 fmt-check:
 	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format --dry-run -Werror
-.PHONY: all unit golden docs demo check check-long asan tidy install config help clean fmt fmt-check
+.PHONY: all unit golden docs demo check check-long asan tidy install deb config help clean fmt fmt-check
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -71,3 +71,26 @@ words() {
 @test "zsh takes its completion" {
     zsh -fn "$ROOT/contrib/completion/_dslaunch"
 }
+
+@test "make install: all is there, and works from there" {
+    unset MAKEFLAGS MFLAGS MAKELEVEL
+    make -s -C "$ROOT" install B="$(dirname "$DSLAUNCH")" DESTDIR="$OUT" PREFIX=/opt
+    cd "$OUT/opt"
+    [ "$(find . -type f -printf '%m %P\n' | grep -v /examples/ | sort)" = "\
+644 share/bash-completion/completions/dslaunch
+644 share/doc/dslaunch/LICENSE
+644 share/doc/dslaunch/spec.md
+644 share/doc/dslaunch/spec.schema.json
+644 share/man/man1/dslaunch.1
+644 share/man/man5/dslaunch.yaml.5
+644 share/zsh/site-functions/_dslaunch
+755 bin/dsagent
+755 bin/dslaunch
+755 bin/dsworker" ]
+    cd share/doc/dslaunch/examples
+    for f in "$ROOT"/configs/*.yaml; do
+        f=${f##*/}
+        [ -f "$(sed -n '1s/^# yaml-language-server: \$schema=//p' "$f")" ]
+        "$OUT/opt/bin/dslaunch" plan "$f" >/dev/null
+    done
+}
